@@ -1,0 +1,1 @@
+"""The Pulumi program: settings → plan → targets, and the operator's command line."""

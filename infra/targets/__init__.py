@@ -1,0 +1,1 @@
+"""Where a plan lands: one module per target, composition only."""

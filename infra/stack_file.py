@@ -1,0 +1,139 @@
+"""Reading a stack's values: from its YAML file (the command line) or from Pulumi's config (the program)."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Hashable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from infra.errors import Fault, InputError
+from infra.settings import OPTIONAL_SECRET_KEYS, SECRET_KEYS, Settings
+from infra.validation import parse
+
+PROJECT = "h100-inference"
+ROOT = Path(__file__).resolve().parent.parent
+LOCATION_KEY = "azure-native:location"
+
+
+def path_of(stack: str, root: Path = ROOT) -> Path:
+    """Where the stack's file stands: stacks/Pulumi.<stack>.yaml."""
+    return root / "stacks" / f"Pulumi.{stack}.yaml"
+
+
+def names(root: Path = ROOT) -> list[str]:
+    """All stacks that have a file, sorted."""
+    return sorted(
+        path.name.removeprefix("Pulumi.").removesuffix(".yaml") for path in (root / "stacks").glob("Pulumi.*.yaml")
+    )
+
+
+def load(stack: str, root: Path = ROOT) -> Settings:
+    """Read and check one stack file.
+
+    Raises:
+        InputError: the stack is missing, is not YAML, holds a secret in plain text, or has a wrong key.
+    """
+    config = read(stack, root)
+    file = _label(stack)
+    exposed = [
+        Fault(file, key, f"is a secret in plain text; remove it and run `pulumi config set --secret {key} -s {stack}`")
+        for key in SECRET_KEYS
+        if f"{PROJECT}:{key}" in config and not _is_encrypted(config[f"{PROJECT}:{key}"])
+    ]
+    if exposed:
+        raise InputError(*exposed)
+    return from_values(config, stack)
+
+
+def read(stack: str, root: Path = ROOT) -> dict[str, Any]:
+    """The `config` mapping of a stack file, as written, keys with their namespace."""
+    path = path_of(stack, root)
+    file = _label(stack)
+    if not path.is_file():
+        known = names(root)
+        close = difflib.get_close_matches(stack, known, n=1)
+        hint = f"did you mean {close[0]}? " if close else ""
+        raise InputError(Fault(file, "", f"there is no such stack; {hint}stacks here: {', '.join(known) or 'none'}"))
+    try:
+        document = yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeyLoader)  # noqa: S506 - a SafeLoader
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(Fault(file, "", f"is not valid YAML: {_one_line(error)}")) from None
+    if not isinstance(document, dict) or not isinstance(document.get("config"), dict):
+        raise InputError(Fault(file, "config", "is required: a mapping of settings"))
+    return {str(key): value for key, value in document["config"].items()}
+
+
+def from_pulumi(config: Mapping[str, str], stack: str) -> Settings:
+    """Settings from Pulumi's own config, where objects arrive as JSON text.
+
+    Raises:
+        InputError: a key is wrong.
+    """
+    return from_values({key: _decode(value) for key, value in config.items()}, stack)
+
+
+def from_values(config: Mapping[str, Any], stack: str) -> Settings:
+    """Settings from namespaced values; other providers' keys are left alone, ours must be known."""
+    own = {
+        key.removeprefix(f"{PROJECT}:"): value
+        for key, value in config.items()
+        if key.startswith(f"{PROJECT}:") and key.removeprefix(f"{PROJECT}:") not in SECRET_KEYS
+    }
+    file = _label(stack)
+    if "location" in own:
+        raise InputError(Fault(file, "location", f"is not a known key; set the region as `{LOCATION_KEY}`"))
+    if LOCATION_KEY not in config:
+        raise InputError(Fault(file, LOCATION_KEY, "is required: the Azure region, such as eastus2"))
+    return parse({**own, "location": config[LOCATION_KEY]}, file)
+
+
+def missing_secrets(config: Mapping[str, Any]) -> list[str]:
+    """The required secrets that a config lacks."""
+    return [key for key in SECRET_KEYS if key not in OPTIONAL_SECRET_KEYS and f"{PROJECT}:{key}" not in config]
+
+
+def _label(stack: str) -> str:
+    return f"stacks/Pulumi.{stack}.yaml"
+
+
+def _is_encrypted(value: object) -> bool:
+    return isinstance(value, dict) and set(value) == {"secure"}
+
+
+def _decode(text: str) -> Any:
+    """Objects and lists come as JSON; everything else as plain text that pydantic converts."""
+    if text[:1] in "{[":
+        try:
+            return json.loads(text)
+        except json.JSONDecodeError:
+            return text
+    return text
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """A safe loader that refuses a mapping with two equal keys, which YAML libraries otherwise merge silently.
+
+    Azure's names are case-insensitive, so keys that differ only in case count as equal.
+    """
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: dict[str, int] = {}
+        for key_node, _ in node.value:
+            key = str(key_node.value)
+            if key.casefold() in seen:
+                raise yaml.constructor.ConstructorError(
+                    None,
+                    None,
+                    f"the key {key!r} on line {key_node.start_mark.line + 1} stands already on line {seen[key.casefold()]}"
+                    " (names are compared without case)",
+                )
+            seen[key.casefold()] = key_node.start_mark.line + 1
+        return super().construct_mapping(node, deep)

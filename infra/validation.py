@@ -1,0 +1,110 @@
+"""From pydantic's findings to one plain sentence each: which key, which value, what is allowed."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from infra.errors import Fault, InputError
+from infra.settings import Settings
+from infra.skus import GATEWAY_TIERS, REFUSED_TIERS
+
+
+def parse(values: Mapping[str, Any], file: str) -> Settings:
+    """Make Settings from the plain values of a stack file.
+
+    Raises:
+        InputError: with one fault for each wrong key.
+    """
+    try:
+        return Settings.model_validate(dict(values))
+    except ValidationError as error:
+        raise InputError(*(_fault(detail, file) for detail in error.errors())) from None
+
+
+def _fault(detail: ErrorDetails, file: str) -> Fault:
+    location = [part for part in detail["loc"] if part != "[key]"]
+    return Fault(file, dotted(location), _sentence(detail, location))
+
+
+def dotted(location: Iterable[int | str]) -> str:
+    """Write a path the way people do: serving.models.hl.nodes[0]."""
+    text = ""
+    for part in location:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def _sentence(detail: ErrorDetails, location: list[int | str]) -> str:
+    value, context = detail["input"], detail.get("ctx", {})
+    match detail["type"]:
+        case "extra_forbidden":
+            return _unknown_key(location)
+        case "missing":
+            return f"is required: {_description(location)}"
+        case "enum" | "literal_error":
+            return _not_in_list(value, str(context["expected"]), location)
+        case "string_pattern_mismatch":
+            return f"{value!r} is not allowed; it must match {context['pattern']} ({_description(location)})"
+        case "value_error":
+            return f"{value!r} {context['error']}"
+        case "string_type":
+            return f"{value!r} must be text (quote it in YAML): {_description(location)}"
+        case _:
+            return f"{value!r} is not allowed: {_lower(detail['msg'])} ({_description(location)})"
+
+
+def _unknown_key(location: list[int | str]) -> str:
+    parent = _model_at(location[:-1])
+    known = sorted(parent.model_fields) if parent else []
+    close = difflib.get_close_matches(str(location[-1]), known, n=1)
+    hint = f"did you mean {close[0]}? " if close else ""
+    return f"is not a known key; {hint}allowed: {', '.join(known)}"
+
+
+def _not_in_list(value: object, expected: str, location: list[int | str]) -> str:
+    if location[-2:] == ["gateway", "tier"] and str(value) in REFUSED_TIERS:
+        allowed = ", ".join(tier.value for tier in GATEWAY_TIERS)
+        return f"{value!r} can't work here: {REFUSED_TIERS[str(value)]}; allowed: {allowed}"
+    return f"{value!r} is not allowed; allowed: {expected.replace(' or ', ', ')}"
+
+
+def _description(location: list[int | str]) -> str:
+    parent = _model_at(location[:-1])
+    name = str(location[-1])
+    if parent is not None and name in parent.model_fields:
+        return parent.model_fields[name].description or name
+    holder = _model_at(location[:-2])
+    if holder is not None and str(location[-2]) in holder.model_fields:
+        return holder.model_fields[str(location[-2])].description or name
+    return name
+
+
+def _model_at(location: list[int | str]) -> type[BaseModel] | None:
+    """Follow a path through the settings models; None where it leaves them."""
+    model: type[BaseModel] | None = Settings
+    skip_key = False
+    for part in location:
+        if skip_key:  # the key of a dict of models
+            skip_key = False
+            continue
+        if model is None or str(part) not in model.model_fields:
+            return None
+        annotation = model.model_fields[str(part)].annotation
+        skip_key = getattr(annotation, "__origin__", None) is dict
+        model = _model_in(annotation)
+    return model
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((model for arg in get_args(annotation) if (model := _model_in(arg))), None)
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]

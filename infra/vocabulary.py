@@ -1,0 +1,181 @@
+"""The words that stack files, plan and components share. Values are what users write or what Azure expects."""
+
+from __future__ import annotations
+
+from enum import UNIQUE, IntEnum, StrEnum, verify
+
+
+@verify(UNIQUE)
+class Target(StrEnum):
+    """Where the service lands."""
+
+    AZURE = "azure"
+    HOSTS = "hosts"
+    SLURM = "slurm"
+    LOCAL = "local"
+
+
+@verify(UNIQUE)
+class Environment(StrEnum):
+    """What the stack is for. `prod` protects data and gateway from deletion; `dev` destroys cleanly."""
+
+    DEV = "dev"
+    TEST = "test"
+    PROD = "prod"
+
+
+@verify(UNIQUE)
+class Priority(StrEnum):
+    """Azure VM priority; only settable at creation."""
+
+    REGULAR = "regular"
+    SPOT = "spot"
+
+
+@verify(UNIQUE)
+class ModelStoreKind(StrEnum):
+    """How model files are shared between nodes."""
+
+    SHARED_DISK = "shared-disk"
+    AZURE_FILES = "azure-files"
+
+
+@verify(UNIQUE)
+class DiskSku(StrEnum):
+    """Managed disk SKUs that may be shared between VMs (azure_facts 2.1)."""
+
+    PREMIUM = "Premium_LRS"
+    PREMIUM_ZRS = "Premium_ZRS"
+    PREMIUM_V2 = "PremiumV2_LRS"
+    STANDARD_SSD = "StandardSSD_LRS"
+    STANDARD_SSD_ZRS = "StandardSSD_ZRS"
+    ULTRA = "UltraSSD_LRS"
+
+
+@verify(UNIQUE)
+class Topology(StrEnum):
+    """One whole model per node, or one model across all nodes."""
+
+    REPLICAS = "replicas"
+    DISTRIBUTED = "distributed"
+
+
+@verify(UNIQUE)
+class GatewayTier(StrEnum):
+    """API Management tiers that can reach private nodes and stream (azure_facts 5.1)."""
+
+    DEVELOPER = "Developer"
+    PREMIUM = "Premium"
+    STANDARD_V2 = "StandardV2"
+    PREMIUM_V2 = "PremiumV2"
+
+
+@verify(UNIQUE)
+class GatewayInbound(StrEnum):
+    """How clients reach the gateway: its public name, a private endpoint, or an address inside the VNet."""
+
+    PUBLIC = "public"
+    PRIVATE_ENDPOINT = "private-endpoint"
+    INTERNAL = "internal"
+
+
+@verify(UNIQUE)
+class PublicAccess(StrEnum):
+    """The gateway's public endpoint. Azure refuses `disabled` at creation (azure_facts 5.2)."""
+
+    ENABLED = "enabled"
+    DISABLED = "disabled"
+
+
+@verify(UNIQUE)
+class BastionSku(StrEnum):
+    """Azure Bastion SKUs; only Standard and Premium can tunnel from a native client."""
+
+    NONE = "none"
+    DEVELOPER = "Developer"
+    BASIC = "Basic"
+    STANDARD = "Standard"
+    PREMIUM = "Premium"
+
+
+@verify(UNIQUE)
+class Delivery(StrEnum):
+    """How the bundle reaches a node."""
+
+    RUN_COMMAND = "run-command"
+    SSH = "ssh"
+
+
+@verify(UNIQUE)
+class Role(StrEnum):
+    """A node's part in the Ray cluster."""
+
+    HEAD = "head"
+    WORKER = "worker"
+
+
+@verify(UNIQUE)
+class Zone(StrEnum):
+    """Who listens or calls: our subnets, this machine, or an Azure service tag (the values NSG rules use)."""
+
+    LOOPBACK = "loopback"
+    NODES = "nodes"
+    GATEWAY = "gateway"
+    ENDPOINTS = "endpoints"
+    BASTION = "bastion"
+    INTERNET = "Internet"
+    VIRTUAL_NETWORK = "VirtualNetwork"
+    API_MANAGEMENT = "ApiManagement"
+    LOAD_BALANCER = "AzureLoadBalancer"
+    GATEWAY_MANAGER = "GatewayManager"
+    STORAGE = "Storage"
+    SQL = "Sql"
+    KEY_VAULT = "AzureKeyVault"
+    MONITOR = "AzureMonitor"
+    AZURE_CLOUD = "AzureCloud"
+
+
+SUBNETS: tuple[Zone, ...] = (Zone.NODES, Zone.GATEWAY, Zone.ENDPOINTS, Zone.BASTION)
+"""The zones that are subnets of ours, in the order in which they appear in the VNet body."""
+
+
+@verify(UNIQUE)
+class NsgPriority(IntEnum):
+    """Every NSG rule's priority, unique over the whole program so that no two rules can ever share one.
+
+    Bands: 1000 node services, 1500 gateway platform, 2000 Bastion platform, 2500 endpoints, 4096 the explicit deny.
+    """
+
+    WRAPPER_FROM_GATEWAY = 1000
+    SSH_FROM_BASTION = 1010
+    WRAPPER_FROM_NODES = 1020
+    RAY_GCS = 1100
+    RAY_NODE_MANAGER = 1110
+    RAY_OBJECT_MANAGER = 1120
+    RAY_RUNTIME_ENV_AGENT = 1130
+    RAY_DASHBOARD_AGENT_GRPC = 1140
+    RAY_METRICS = 1160
+    RAY_WORKERS = 1170
+    TORCH_RENDEZVOUS = 1200
+    COLLECTIVES = 1210
+    GATEWAY_CLIENTS = 1500
+    GATEWAY_MANAGEMENT = 1510
+    GATEWAY_LOAD_BALANCER = 1520
+    GATEWAY_PRIVATE_CLIENTS = 1530
+    GATEWAY_TO_STORAGE = 1540
+    GATEWAY_TO_SQL = 1550
+    GATEWAY_TO_KEY_VAULT = 1560
+    GATEWAY_TO_MONITOR = 1570
+    GATEWAY_TO_CERTIFICATES = 1580
+    GATEWAY_TO_WRAPPER = 1590
+    BASTION_CLIENTS = 2000
+    BASTION_CONTROL_PLANE = 2010
+    BASTION_LOAD_BALANCER = 2020
+    BASTION_DATA_PLANE_IN = 2030
+    BASTION_TO_NODES = 2040
+    BASTION_TO_AZURE = 2050
+    BASTION_DATA_PLANE_OUT = 2060
+    BASTION_TO_CERTIFICATES = 2070
+    ENDPOINTS_HTTPS = 2500
+    ENDPOINTS_NFS = 2510
+    DENY_ALL_INBOUND = 4096

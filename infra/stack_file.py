@@ -132,7 +132,7 @@ class _UniqueKeyLoader(yaml.SafeLoader):
                 raise yaml.constructor.ConstructorError(
                     None,
                     None,
-                    f"the key {key!r} on line {key_node.start_mark.line + 1} stands already on line {seen[key.casefold()]}"
+                    f"the key {key!r} on line {key_node.start_mark.line + 1} repeats line {seen[key.casefold()]}"
                     " (names are compared without case)",
                 )
             seen[key.casefold()] = key_node.start_mark.line + 1

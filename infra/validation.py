@@ -23,7 +23,14 @@ def parse(values: Mapping[str, Any], file: str) -> Settings:
     try:
         return Settings.model_validate(dict(values))
     except ValidationError as error:
-        raise InputError(*(_fault(detail, file) for detail in error.errors())) from None
+        details = error.errors()
+        raise InputError(*(_fault(detail, file) for detail in details if not _is_echo(detail, details))) from None
+
+
+def _is_echo(detail: ErrorDetails, details: list[ErrorDetails]) -> bool:
+    """Whether a finding only repeats one further down: a list is "too short" once its wrong item is dropped."""
+    location = detail["loc"]
+    return any(len(other["loc"]) > len(location) and other["loc"][: len(location)] == location for other in details)
 
 
 def _fault(detail: ErrorDetails, file: str) -> Fault:

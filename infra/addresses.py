@@ -1,0 +1,68 @@
+"""One address plan: the VNet, its subnets and every fixed address. Pure arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network
+from itertools import combinations
+from types import MappingProxyType
+
+from infra.settings import Network
+from infra.vocabulary import Zone
+
+AZURE_RESERVED_FIRST = 4
+"""Azure keeps the first four addresses of a subnet (network, gateway, two for DNS) and the last one."""
+AZURE_RESERVED = 5
+BASTION_SUBNET_NAME = "AzureBastionSubnet"
+BASTION_MIN_PREFIX = 26
+
+
+@dataclass(frozen=True)
+class AddressPlan:
+    """Ranges by zone, and the private address of each node (head first)."""
+
+    address_space: IPv4Network
+    subnets: Mapping[Zone, IPv4Network]
+    node_addresses: tuple[IPv4Address, ...]
+
+
+def node_capacity(subnet: IPv4Network) -> int:
+    """How many nodes a subnet can hold."""
+    return max(0, subnet.num_addresses - AZURE_RESERVED)
+
+
+def plan_addresses(network: Network, node_count: int, *, with_bastion: bool) -> AddressPlan:
+    """Lay out the VNet. Settings have passed `conflicts` before."""
+    subnets = {
+        Zone.NODES: network.nodes_subnet,
+        Zone.GATEWAY: network.gateway_subnet,
+        Zone.ENDPOINTS: network.endpoints_subnet,
+    }
+    if with_bastion:
+        subnets[Zone.BASTION] = network.bastion_subnet
+    first = network.nodes_subnet.network_address + AZURE_RESERVED_FIRST
+    return AddressPlan(
+        address_space=network.address_space,
+        subnets=MappingProxyType(subnets),
+        node_addresses=tuple(first + index for index in range(node_count)),
+    )
+
+
+def conflicts(network: Network) -> Iterator[tuple[str, str]]:
+    """Every range that lies outside the VNet or overlaps another, as (key, sentence)."""
+    keyed = {
+        key: getattr(network, key) for key in ("nodes_subnet", "gateway_subnet", "endpoints_subnet", "bastion_subnet")
+    }
+    for key, subnet in keyed.items():
+        if not subnet.subnet_of(network.address_space):
+            yield key, f"{subnet} is not inside address_space {network.address_space}"
+    for (key, subnet), (other_key, other) in combinations(keyed.items(), 2):
+        if subnet.overlaps(other):
+            yield other_key, f"{other} overlaps {key} {subnet}; ranges must be disjoint"
+    for index, reserved in enumerate(network.reserved_ranges):
+        if reserved.overlaps(network.address_space):
+            yield (
+                f"reserved_ranges[{index}]",
+                f"{reserved} overlaps address_space {network.address_space}; choose another address_space",
+            )

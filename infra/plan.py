@@ -1,0 +1,364 @@
+"""The plan: everything that components, templates, rules and reports need to know about one stack. Pure.
+
+`build` turns checked settings into frozen dataclasses. Nothing downstream computes a name, an address or a port.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from types import MappingProxyType
+
+from infra import rules
+from infra.addresses import AddressPlan, plan_addresses
+from infra.errors import Fault, InputError
+from infra.names import Names, problem, stable_suffix
+from infra.ports import Flow, NsgRule, nsg_rules, port_table
+from infra.settings import AutoShutdown, Image, Jupyter, Monitoring, Settings
+from infra.skus import GATEWAY_TIERS, VM_SIZES, TierFacts, VmSize, max_shares
+from infra.vocabulary import (
+    BastionSku,
+    DiskSku,
+    Environment,
+    GatewayInbound,
+    ModelStoreKind,
+    Priority,
+    PublicAccess,
+    Role,
+    Target,
+    Topology,
+    Zone,
+)
+
+MODEL_DISK_LUN = 0
+MODELS_PATH = "/mnt/models"
+NVME_PATH = "/mnt/nvme"
+GATEWAY_API_PATH = "v1"
+"""The API's path on the gateway, so that an OpenAI client's base URL ends in /v1 as everywhere."""
+
+
+@dataclass(frozen=True)
+class NodePlan:
+    """One GPU VM."""
+
+    number: int
+    name: str
+    role: Role
+    address: IPv4Address
+    model: str
+
+
+@dataclass(frozen=True)
+class ComputePlan:
+    """What all nodes have in common."""
+
+    size: VmSize
+    image: Image
+    zone: str | None
+    priority: Priority
+    os_disk_gib: int
+    admin_username: str
+    ssh_public_keys: tuple[str, ...]
+    auto_shutdown: AutoShutdown
+
+
+@dataclass(frozen=True)
+class ModelStorePlan:
+    """The shared model files."""
+
+    kind: ModelStoreKind
+    size_gib: int
+    sku: DiskSku
+    iops: int | None
+    mbps: int | None
+    max_shares: int
+    lun: int
+    mount_path: str
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """A model of the registry, the nodes that serve it, and the stack's own system prompt if it has one."""
+
+    name: str
+    nodes: tuple[int, ...]
+    system_prompt: str | None
+
+
+@dataclass(frozen=True)
+class ServingPlan:
+    """What runs on the nodes."""
+
+    topology: Topology
+    models: tuple[ServedModel, ...]
+    wrapper_port: int
+    vllm_port: int
+    ray_gcs_port: int
+    ray_client_port: int
+    ray_dashboard_port: int
+    head_address: IPv4Address
+
+
+@dataclass(frozen=True)
+class ProductPlan:
+    """One product of the gateway; `models` is never empty."""
+
+    id: str
+    display_name: str
+    description: str
+    models: tuple[str, ...]
+    system_prompt: str | None
+    requests_per_minute: int
+    tokens_per_minute: int
+    approval_required: bool
+    published: bool
+    subscriptions: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class BackendPlan:
+    """One node behind the gateway."""
+
+    id: str
+    url: str
+
+
+@dataclass(frozen=True)
+class GatewayPlan:
+    """API Management."""
+
+    facts: TierFacts
+    units: int
+    inbound: GatewayInbound
+    public_access: PublicAccess
+    publisher_name: str
+    publisher_email: str
+    api_path: str
+    products: tuple[ProductPlan, ...]
+    backends: tuple[BackendPlan, ...]
+
+    @property
+    def delegation(self) -> str | None:
+        """The delegation that its subnet needs."""
+        return self.facts.delegation[self.inbound]
+
+    @property
+    def injected(self) -> bool:
+        """Whether the gateway itself sits inside the VNet."""
+        return self.inbound in self.facts.injected
+
+    @property
+    def virtual_network_type(self) -> str:
+        """ARM's word for it: v2 integration is `External` too (azure_facts 5.2)."""
+        return "Internal" if self.inbound is GatewayInbound.INTERNAL else "External"
+
+
+@dataclass(frozen=True)
+class AccessPlan:
+    """Operators' way in."""
+
+    bastion_sku: BastionSku
+    tunnel: bool
+    operator_object_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One stack, completely."""
+
+    project: str
+    stack: str
+    target: Target
+    environment: Environment
+    location: str
+    tags: Mapping[str, str]
+    names: Names
+    addresses: AddressPlan
+    ports: tuple[Flow, ...]
+    security_rules: Mapping[Zone, tuple[NsgRule, ...]]
+    compute: ComputePlan
+    nodes: tuple[NodePlan, ...]
+    model_store: ModelStorePlan
+    serving: ServingPlan
+    gateway: GatewayPlan
+    access: AccessPlan
+    monitoring: Monitoring
+    jupyter: Jupyter
+
+    @property
+    def protect(self) -> bool:
+        """Whether data and gateway refuse deletion."""
+        return self.environment is Environment.PROD
+
+    @property
+    def has_bastion_subnet(self) -> bool:
+        """Whether Bastion needs a subnet and an address (the Developer SKU needs neither)."""
+        return Zone.BASTION in self.addresses.subnets
+
+    @property
+    def head(self) -> NodePlan:
+        """The first node: Ray's head."""
+        return self.nodes[0]
+
+
+def build(settings: Settings, *, project: str, stack: str, known_models: Set[str], file: str) -> Plan:
+    """Check the rules that span fields and lay out the whole stack.
+
+    Raises:
+        InputError: a rule is broken, or a name would be refused by Azure.
+    """
+    rules.check(settings, known_models, file)
+    names = Names(
+        prefix=settings.name_prefix,
+        stack=stack,
+        suffix=stable_suffix(project, stack, settings.name_prefix, settings.name_salt),
+        gpu=VM_SIZES[settings.nodes.size].gpu.partition("-")[0],
+    )
+    _check_names(names, settings, stack, file)
+    has_bastion = settings.access.bastion.sku not in (BastionSku.NONE, BastionSku.DEVELOPER)
+    addresses = plan_addresses(settings.network, settings.nodes.count, with_bastion=has_bastion)
+    table = port_table(settings)
+    nodes = _nodes(settings, names, addresses)
+    return Plan(
+        project=project,
+        stack=stack,
+        target=settings.target,
+        environment=settings.environment,
+        location=settings.location,
+        tags=MappingProxyType(
+            {"project": project, "stack": stack, "environment": settings.environment.value, **settings.tags}
+        ),
+        names=names,
+        addresses=addresses,
+        ports=table,
+        security_rules=MappingProxyType({zone: nsg_rules(zone, table) for zone in addresses.subnets}),
+        compute=_compute(settings),
+        nodes=nodes,
+        model_store=_model_store(settings),
+        serving=_serving(settings, nodes),
+        gateway=_gateway(settings, nodes),
+        access=AccessPlan(
+            bastion_sku=settings.access.bastion.sku,
+            tunnel=settings.access.bastion.tunnel,
+            operator_object_ids=settings.access.operator_object_ids,
+        ),
+        monitoring=settings.monitoring,
+        jupyter=settings.jupyter,
+    )
+
+
+def _check_names(names: Names, settings: Settings, stack: str, file: str) -> None:
+    faults = [
+        Fault(file, "name_prefix", f"{sentence} (made from the prefix and the stack's name '{stack}')")
+        for kind, name in names.checks(settings.nodes.count)
+        if (sentence := problem(kind, name))
+    ]
+    if faults:
+        raise InputError(faults[0])
+
+
+def _nodes(settings: Settings, names: Names, addresses: AddressPlan) -> tuple[NodePlan, ...]:
+    model_of = {
+        number: name
+        for name, placement in settings.serving.models.items()
+        for number in (placement.nodes or range(1, settings.nodes.count + 1))
+    }
+    return tuple(
+        NodePlan(
+            number=number,
+            name=names.node(number),
+            role=Role.HEAD if number == 1 else Role.WORKER,
+            address=address,
+            model=model_of[number],
+        )
+        for number, address in enumerate(addresses.node_addresses, start=1)
+    )
+
+
+def _compute(settings: Settings) -> ComputePlan:
+    nodes = settings.nodes
+    return ComputePlan(
+        size=VM_SIZES[nodes.size],
+        image=nodes.image,
+        zone=nodes.zone,
+        priority=nodes.priority,
+        os_disk_gib=nodes.os_disk_gib,
+        admin_username=nodes.admin_username,
+        ssh_public_keys=settings.access.ssh_public_keys,
+        auto_shutdown=nodes.auto_shutdown,
+    )
+
+
+def _model_store(settings: Settings) -> ModelStorePlan:
+    store = settings.model_store
+    return ModelStorePlan(
+        kind=store.kind,
+        size_gib=store.size_gib,
+        sku=store.sku,
+        iops=store.iops,
+        mbps=store.mbps,
+        # The ceiling, not the node count: maxShares can only change while the disk is detached from every node.
+        max_shares=max_shares(store.sku, store.size_gib),
+        lun=MODEL_DISK_LUN,
+        mount_path=MODELS_PATH,
+    )
+
+
+def _serving(settings: Settings, nodes: tuple[NodePlan, ...]) -> ServingPlan:
+    ports = settings.serving.ports
+    return ServingPlan(
+        topology=settings.serving.topology,
+        models=tuple(
+            ServedModel(
+                name=name,
+                nodes=tuple(node.number for node in nodes if node.model == name),
+                system_prompt=placement.system_prompt,
+            )
+            for name, placement in sorted(settings.serving.models.items())
+        ),
+        wrapper_port=ports.wrapper,
+        vllm_port=ports.vllm,
+        ray_gcs_port=ports.ray_gcs,
+        ray_client_port=ports.ray_client,
+        ray_dashboard_port=ports.ray_dashboard,
+        head_address=nodes[0].address,
+    )
+
+
+def _gateway(settings: Settings, nodes: tuple[NodePlan, ...]) -> GatewayPlan:
+    gateway = settings.gateway
+    all_models = tuple(sorted(settings.serving.models))
+    # A model across all nodes answers on its head only.
+    serving = nodes[:1] if settings.serving.topology is Topology.DISTRIBUTED else nodes
+    return GatewayPlan(
+        facts=GATEWAY_TIERS[gateway.tier],
+        units=gateway.units,
+        inbound=gateway.inbound,
+        public_access=gateway.public_access,
+        publisher_name=gateway.publisher_name,
+        publisher_email=gateway.publisher_email,
+        api_path=GATEWAY_API_PATH,
+        products=tuple(
+            ProductPlan(
+                id=name,
+                display_name=product.display_name,
+                description=product.description,
+                models=tuple(sorted(product.models)) if product.models else all_models,
+                system_prompt=product.system_prompt,
+                requests_per_minute=product.requests_per_minute,
+                tokens_per_minute=product.tokens_per_minute,
+                approval_required=product.approval_required,
+                published=product.published,
+                subscriptions=tuple(sorted(product.subscriptions)),
+            )
+            for name, product in sorted(gateway.products.items())
+        ),
+        backends=tuple(
+            BackendPlan(
+                id=f"node-{node.number}",
+                url=f"http://{node.address}:{settings.serving.ports.wrapper}/{GATEWAY_API_PATH}",
+            )
+            for node in serving
+        ),
+    )

@@ -1,0 +1,221 @@
+"""Cross-field rules of a stack file, all in one place. Each yields the key and a sentence; none raises."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Callable, Iterator, Set
+
+from infra import ports
+from infra.addresses import AZURE_RESERVED, BASTION_MIN_PREFIX, conflicts, node_capacity
+from infra.errors import Fault, InputError
+from infra.settings import Settings
+from infra.skus import GATEWAY_TIERS, PREMIUM_V2_MBPS_PER_IOPS, SHARED_DISKS, VM_SIZES, max_shares
+from infra.vocabulary import (
+    BastionSku,
+    Delivery,
+    DiskSku,
+    GatewayInbound,
+    ModelStoreKind,
+    PublicAccess,
+    Target,
+    Topology,
+)
+
+Findings = Iterator[tuple[str, str]]
+
+
+def check(settings: Settings, known_models: Set[str], file: str) -> None:
+    """Apply every rule.
+
+    Raises:
+        InputError: with one fault for each broken rule.
+    """
+    faults = [Fault(file, key, sentence) for rule in RULES for key, sentence in rule(settings, known_models)]
+    if faults:
+        raise InputError(*faults)
+
+
+def _target(settings: Settings, _: Set[str]) -> Findings:
+    if settings.target is not Target.AZURE:
+        yield "target", f"'{settings.target}' is not built yet; allowed: {Target.AZURE}"
+
+
+def _addresses(settings: Settings, _: Set[str]) -> Findings:
+    for key, sentence in conflicts(settings.network):
+        yield f"network.{key}", sentence
+    subnet, count = settings.network.nodes_subnet, settings.nodes.count
+    if node_capacity(subnet) < count:
+        yield (
+            "network.nodes_subnet",
+            f"{subnet} holds {node_capacity(subnet)} nodes (Azure keeps {AZURE_RESERVED} addresses), "
+            f"nodes.count is {count}; use a larger range",
+        )
+    bastion = settings.network.bastion_subnet
+    if settings.access.bastion.sku is not BastionSku.NONE and bastion.prefixlen > BASTION_MIN_PREFIX:
+        yield (
+            "network.bastion_subnet",
+            f"{bastion} is too small for Azure Bastion; allowed: /{BASTION_MIN_PREFIX} or larger",
+        )
+
+
+def _gateway(settings: Settings, _: Set[str]) -> Findings:
+    gateway, facts = settings.gateway, GATEWAY_TIERS[settings.gateway.tier]
+    if gateway.inbound not in facts.inbound:
+        yield (
+            "gateway.inbound",
+            f"'{gateway.inbound}' is not offered by tier {gateway.tier}; allowed: {', '.join(facts.inbound)}",
+        )
+    if settings.network.gateway_subnet.prefixlen > facts.min_prefix:
+        yield (
+            "network.gateway_subnet",
+            f"{settings.network.gateway_subnet} is too small for gateway tier {gateway.tier}; "
+            f"allowed: /{facts.min_prefix} or larger",
+        )
+    if gateway.units > facts.max_units:
+        yield "gateway.units", f"{gateway.units} is too many for tier {gateway.tier}; allowed: 1-{facts.max_units}"
+    if gateway.public_access is PublicAccess.DISABLED and gateway.inbound is not GatewayInbound.PRIVATE_ENDPOINT:
+        yield "gateway.public_access", "'disabled' needs `gateway.inbound: private-endpoint`, or nobody could reach it"
+
+
+def _products(settings: Settings, _: Set[str]) -> Findings:
+    served = set(settings.serving.models)
+    for folded, count in Counter(name.casefold() for name in settings.gateway.products).items():
+        if count > 1:
+            yield "gateway.products", f"{count} products have the id '{folded}' (ids are compared without case)"
+    for name, product in settings.gateway.products.items():
+        for model in product.models or ():
+            if model not in served:
+                yield (
+                    f"gateway.products.{name}.models",
+                    f"'{model}' is not served by this stack; allowed: {', '.join(sorted(served))}",
+                )
+        for subscription, count in Counter(product.subscriptions).items():
+            if count > 1:
+                yield f"gateway.products.{name}.subscriptions", f"'{subscription}' stands {count} times; list it once"
+
+
+def _size(settings: Settings, _: Set[str]) -> Findings:
+    nodes, size = settings.nodes, VM_SIZES.get(settings.nodes.size)
+    if size is None:
+        yield "nodes.size", f"'{nodes.size}' is not a GPU size this program knows; allowed: {', '.join(VM_SIZES)}"
+        return
+    needed = nodes.count * size.vcpus
+    if needed > nodes.quota_vcpus:
+        yield (
+            "nodes.count",
+            f"{nodes.count} x {nodes.size} needs {needed} vCPUs of {size.quota_family}, nodes.quota_vcpus is "
+            f"{nodes.quota_vcpus}; allowed: at most {nodes.quota_vcpus // size.vcpus}, or raise the quota",
+        )
+
+
+def _model_store(settings: Settings, _: Set[str]) -> Findings:
+    store, nodes = settings.model_store, settings.nodes
+    if store.kind is ModelStoreKind.AZURE_FILES:
+        for key in sorted({"sku", "iops", "mbps"} & store.model_fields_set):
+            yield f"model_store.{key}", "applies to `kind: shared-disk` only; remove it"
+        return
+    facts = SHARED_DISKS[store.sku]
+    if store.size_gib > facts.max_size_gib:
+        yield (
+            "model_store.size_gib",
+            f"{store.size_gib} is too large for {store.sku}; allowed: up to {facts.max_size_gib}",
+        )
+    ceiling = max_shares(store.sku, store.size_gib)
+    if nodes.count > ceiling:
+        yield (
+            "nodes.count",
+            f"{nodes.count} nodes can't share one {store.size_gib} GiB {store.sku} disk; allowed: at most {ceiling} "
+            f"(or `model_store.sku: {DiskSku.PREMIUM_V2}` for 15, or `model_store.kind: azure-files`)",
+        )
+    if facts.zonal_only and nodes.zone is None:
+        yield (
+            "model_store.sku",
+            f"'{store.sku}' disks live in one zone; set nodes.zone (allowed: 1, 2, 3) or another sku",
+        )
+    if not facts.own_performance:
+        for key in sorted({"iops", "mbps"} & store.model_fields_set):
+            yield (
+                f"model_store.{key}",
+                f"can't be set for {store.sku}, whose performance follows its size; allowed with: "
+                f"{DiskSku.PREMIUM_V2}, {DiskSku.ULTRA}",
+            )
+    if (
+        store.sku is DiskSku.PREMIUM_V2
+        and store.mbps
+        and store.iops
+        and store.mbps > store.iops * PREMIUM_V2_MBPS_PER_IOPS
+    ):
+        yield (
+            "model_store.mbps",
+            f"{store.mbps} needs at least {int(store.mbps / PREMIUM_V2_MBPS_PER_IOPS)} IOPS "
+            f"(0.25 MB/s for each), model_store.iops is {store.iops}",
+        )
+
+
+def _models(settings: Settings, known_models: Set[str]) -> Findings:
+    serving, count = settings.serving, settings.nodes.count
+    holders: dict[int, list[str]] = {number: [] for number in range(1, count + 1)}
+    for name, placement in serving.models.items():
+        if name not in known_models:
+            close = difflib.get_close_matches(name, known_models, n=1)
+            hint = f"did you mean {close[0]}? " if close else ""
+            yield (
+                f"serving.models.{name}",
+                f"is not in the model registry; {hint}allowed: {', '.join(sorted(known_models))}",
+            )
+        for number in placement.nodes if placement.nodes is not None else holders:
+            if number not in holders:
+                yield f"serving.models.{name}.nodes", f"{number} is not a node; allowed: 1-{count}"
+            else:
+                holders[number].append(name)
+    for number, names in holders.items():
+        if len(names) != 1:
+            what = f"{len(names)} models ({', '.join(names)})" if names else "no model"
+            yield "serving.models", f"node {number} has {what}; allowed: exactly one engine on each node"
+    if serving.topology is Topology.DISTRIBUTED and (len(serving.models) != 1 or count < 2):
+        yield (
+            "serving.topology",
+            f"'distributed' spreads one model over at least two nodes; this stack has {len(serving.models)} models "
+            f"and {count} nodes; use `replicas`",
+        )
+
+
+def _ports(settings: Settings, _: Set[str]) -> Findings:
+    own = {f"serving.ports.{key}": value for key, value in settings.serving.ports.model_dump().items()}
+    if settings.jupyter.enabled:
+        own["jupyter.port"] = settings.jupyter.port
+    taken: dict[int, str] = {}
+    for key, port in own.items():
+        if port in taken:
+            yield key, f"{port} is already {taken[port]}; every service needs a port of its own"
+        taken[port] = key
+    for key, port in own.items():
+        for name, first, last in ports.FIXED_PORTS:
+            if first <= port <= last:
+                span = str(first) if first == last else f"{first}-{last}"
+                yield key, f"{port} is taken by {name} ({span}); choose another"
+
+
+def _access(settings: Settings, _: Set[str]) -> Findings:
+    bastion = settings.access.bastion
+    if bastion.tunnel and bastion.sku not in (BastionSku.STANDARD, BastionSku.PREMIUM):
+        yield "access.bastion.sku", f"'{bastion.sku}' can't tunnel; allowed with `tunnel: true`: Standard, Premium"
+    if settings.access.delivery is Delivery.SSH:
+        yield (
+            "access.delivery",
+            "'ssh' needs a network path to the nodes, which are private in Azure; allowed: run-command",
+        )
+
+
+RULES: tuple[Callable[[Settings, Set[str]], Findings], ...] = (
+    _target,
+    _addresses,
+    _gateway,
+    _products,
+    _size,
+    _model_store,
+    _models,
+    _ports,
+    _access,
+)

@@ -1,0 +1,74 @@
+"""System prompts and model cards: small files that lie in a model store, or beside the registry for shipped ones."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from huddle.registry.loader import Registry, RegistryError, Served
+
+
+@dataclass(frozen=True)
+class SystemPrompt:
+    """The text put before a conversation, and the hash that is logged and returned instead of it."""
+
+    text: str
+    path: Path
+
+    @property
+    def sha256(self) -> str:
+        """Hash of the text, in hexadecimal."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+def read_system_prompt(registry: Registry, served: Served, stores: Sequence[Path] = ()) -> SystemPrompt | None:
+    """The prompt of a served name; None where its entry names none. The first store that has the file wins.
+
+    Raises:
+        RegistryError: when the file is missing, empty or not UTF-8.
+    """
+    name = served.entry.system_prompt
+    if name is None:
+        return None
+    path = _find(registry, served, name, stores, "system prompt")
+    try:
+        text = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise RegistryError(
+            f"{path}: cannot read the system prompt of {served.name!r} as UTF-8 text ({error})"
+        ) from error
+    if not text:
+        raise RegistryError(f"{path}: the system prompt of {served.name!r} is empty; write one or drop 'system-prompt'")
+    return SystemPrompt(text, path)
+
+
+def read_model_info(registry: Registry, served: Served, stores: Sequence[Path] = ()) -> dict[str, Any] | None:
+    """The card of an alias (`model_info.json`); None for a model or an alias without one.
+
+    Raises:
+        RegistryError: when it is missing, not a JSON object, or names another base.
+    """
+    if served.alias is None or served.alias.model_info is None:
+        return None
+    path = _find(registry, served, served.alias.model_info, stores, "model card")
+    try:
+        card = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RegistryError(f"{path}: the model card of {served.name!r} is not JSON ({error})") from error
+    if not isinstance(card, dict):
+        raise RegistryError(f"{path}: the model card of {served.name!r} must be a JSON object")
+    if card.get("base") != served.alias.base:
+        raise RegistryError(f"{path}: base is {card.get('base')!r}, but the registry says {served.alias.base!r}")
+    return card
+
+
+def _find(registry: Registry, served: Served, name: str, stores: Sequence[Path], what: str) -> Path:
+    below = Path(served.entry.store_directory) / name
+    candidates = [store / below for store in (*stores, registry.path.parent / "models")]
+    for candidate in candidates:
+        if candidate.is_file():
+            return candidate
+    looked = ", ".join(str(candidate) for candidate in candidates)
+    raise RegistryError(f"the {what} of {served.name!r} is missing; looked for {looked}")

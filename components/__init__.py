@@ -1,0 +1,1 @@
+"""Pulumi components, one concern a file. They take plan slices and outputs; they compute no name, port or range."""

@@ -1,0 +1,21 @@
+"""What every component needs to know about the stack it belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pulumi
+
+from infra.names import Names
+
+
+@dataclass(frozen=True)
+class StackScope:
+    """Where resources go and what they are called. `protect`: data and gateway refuse deletion."""
+
+    resource_group_name: pulumi.Input[str]
+    location: str
+    tags: Mapping[str, str]
+    names: Names
+    protect: bool

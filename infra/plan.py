@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 from types import MappingProxyType
@@ -40,7 +40,7 @@ GATEWAY_API_PATH = "v1"
 
 @dataclass(frozen=True)
 class NodePlan:
-    """One GPU VM."""
+    """One GPU VM; `model` is the base model that its engine loads."""
 
     number: int
     name: str
@@ -79,9 +79,10 @@ class ModelStorePlan:
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A model of the registry, the nodes that serve it, and the stack's own system prompt if it has one."""
+    """A served name (a model or an alias), its base model, its nodes, and the stack's own system prompt if any."""
 
     name: str
+    base: str
     nodes: tuple[int, ...]
     system_prompt: str | None
 
@@ -202,13 +203,15 @@ class Plan:
         return self.nodes[0]
 
 
-def build(settings: Settings, *, project: str, stack: str, known_models: Set[str], file: str) -> Plan:
+def build(settings: Settings, *, project: str, stack: str, catalogue: Mapping[str, str], file: str) -> Plan:
     """Check the rules that span fields and lay out the whole stack.
+
+    `catalogue` maps each name that the model registry serves to its base model; `file` names the source in errors.
 
     Raises:
         InputError: a rule is broken, or a name would be refused by Azure.
     """
-    rules.check(settings, known_models, file)
+    rules.check(settings, catalogue, file)
     names = Names(
         prefix=settings.name_prefix,
         stack=stack,
@@ -219,7 +222,7 @@ def build(settings: Settings, *, project: str, stack: str, known_models: Set[str
     has_bastion = settings.access.bastion.sku not in (BastionSku.NONE, BastionSku.DEVELOPER)
     addresses = plan_addresses(settings.network, settings.nodes.count, with_bastion=has_bastion)
     table = port_table(settings)
-    nodes = _nodes(settings, names, addresses)
+    nodes = _nodes(settings, names, addresses, catalogue)
     return Plan(
         project=project,
         stack=stack,
@@ -236,7 +239,7 @@ def build(settings: Settings, *, project: str, stack: str, known_models: Set[str
         compute=_compute(settings),
         nodes=nodes,
         model_store=_model_store(settings),
-        serving=_serving(settings, nodes),
+        serving=_serving(settings, nodes, catalogue),
         gateway=_gateway(settings, nodes),
         access=AccessPlan(
             bastion_sku=settings.access.bastion.sku,
@@ -258,9 +261,11 @@ def _check_names(names: Names, settings: Settings, stack: str, file: str) -> Non
         raise InputError(faults[0])
 
 
-def _nodes(settings: Settings, names: Names, addresses: AddressPlan) -> tuple[NodePlan, ...]:
+def _nodes(
+    settings: Settings, names: Names, addresses: AddressPlan, catalogue: Mapping[str, str]
+) -> tuple[NodePlan, ...]:
     model_of = {
-        number: name
+        number: catalogue[name]
         for name, placement in settings.serving.models.items()
         for number in (placement.nodes or range(1, settings.nodes.count + 1))
     }
@@ -305,14 +310,15 @@ def _model_store(settings: Settings) -> ModelStorePlan:
     )
 
 
-def _serving(settings: Settings, nodes: tuple[NodePlan, ...]) -> ServingPlan:
+def _serving(settings: Settings, nodes: tuple[NodePlan, ...], catalogue: Mapping[str, str]) -> ServingPlan:
     ports = settings.serving.ports
     return ServingPlan(
         topology=settings.serving.topology,
         models=tuple(
             ServedModel(
                 name=name,
-                nodes=tuple(node.number for node in nodes if node.model == name),
+                base=catalogue[name],
+                nodes=placement.nodes or tuple(node.number for node in nodes),
                 system_prompt=placement.system_prompt,
             )
             for name, placement in sorted(settings.serving.models.items())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator, Mapping
 
 from infra import ports
 from infra.addresses import AZURE_RESERVED, BASTION_MIN_PREFIX, conflicts, node_capacity
@@ -25,23 +25,23 @@ from infra.vocabulary import (
 Findings = Iterator[tuple[str, str]]
 
 
-def check(settings: Settings, known_models: Set[str], file: str) -> None:
-    """Apply every rule.
+def check(settings: Settings, catalogue: Mapping[str, str], file: str) -> None:
+    """Apply every rule. `catalogue` maps each name that the model registry serves to its base model.
 
     Raises:
         InputError: with one fault for each broken rule.
     """
-    faults = [Fault(file, key, sentence) for rule in RULES for key, sentence in rule(settings, known_models)]
+    faults = [Fault(file, key, sentence) for rule in RULES for key, sentence in rule(settings, catalogue)]
     if faults:
         raise InputError(*faults)
 
 
-def _target(settings: Settings, _: Set[str]) -> Findings:
+def _target(settings: Settings, _: Mapping[str, str]) -> Findings:
     if settings.target is not Target.AZURE:
         yield "target", f"'{settings.target}' is not built yet; allowed: {Target.AZURE}"
 
 
-def _addresses(settings: Settings, _: Set[str]) -> Findings:
+def _addresses(settings: Settings, _: Mapping[str, str]) -> Findings:
     for key, sentence in conflicts(settings.network):
         yield f"network.{key}", sentence
     subnet, count = settings.network.nodes_subnet, settings.nodes.count
@@ -59,7 +59,7 @@ def _addresses(settings: Settings, _: Set[str]) -> Findings:
         )
 
 
-def _gateway(settings: Settings, _: Set[str]) -> Findings:
+def _gateway(settings: Settings, _: Mapping[str, str]) -> Findings:
     gateway, facts = settings.gateway, GATEWAY_TIERS[settings.gateway.tier]
     if gateway.inbound not in facts.inbound:
         yield (
@@ -78,7 +78,7 @@ def _gateway(settings: Settings, _: Set[str]) -> Findings:
         yield "gateway.public_access", "'disabled' needs `gateway.inbound: private-endpoint`, or nobody could reach it"
 
 
-def _products(settings: Settings, _: Set[str]) -> Findings:
+def _products(settings: Settings, _: Mapping[str, str]) -> Findings:
     served = set(settings.serving.models)
     for folded, count in Counter(name.casefold() for name in settings.gateway.products).items():
         if count > 1:
@@ -95,7 +95,7 @@ def _products(settings: Settings, _: Set[str]) -> Findings:
                 yield f"gateway.products.{name}.subscriptions", f"'{subscription}' stands {count} times; list it once"
 
 
-def _size(settings: Settings, _: Set[str]) -> Findings:
+def _size(settings: Settings, _: Mapping[str, str]) -> Findings:
     nodes, size = settings.nodes, VM_SIZES.get(settings.nodes.size)
     if size is None:
         yield "nodes.size", f"'{nodes.size}' is not a GPU size this program knows; allowed: {', '.join(VM_SIZES)}"
@@ -109,7 +109,7 @@ def _size(settings: Settings, _: Set[str]) -> Findings:
         )
 
 
-def _model_store(settings: Settings, _: Set[str]) -> Findings:
+def _model_store(settings: Settings, _: Mapping[str, str]) -> Findings:
     store, nodes = settings.model_store, settings.nodes
     if store.kind is ModelStoreKind.AZURE_FILES:
         for key in sorted({"sku", "iops", "mbps"} & store.model_fields_set):
@@ -153,35 +153,36 @@ def _model_store(settings: Settings, _: Set[str]) -> Findings:
         )
 
 
-def _models(settings: Settings, known_models: Set[str]) -> Findings:
+def _models(settings: Settings, catalogue: Mapping[str, str]) -> Findings:
     serving, count = settings.serving, settings.nodes.count
-    holders: dict[int, list[str]] = {number: [] for number in range(1, count + 1)}
+    engines: dict[int, set[str]] = {number: set() for number in range(1, count + 1)}
     for name, placement in serving.models.items():
-        if name not in known_models:
-            close = difflib.get_close_matches(name, known_models, n=1)
+        if name not in catalogue:
+            close = difflib.get_close_matches(name, catalogue, n=1)
             hint = f"did you mean {close[0]}? " if close else ""
             yield (
                 f"serving.models.{name}",
-                f"is not in the model registry; {hint}allowed: {', '.join(sorted(known_models))}",
+                f"is not in the model registry; {hint}allowed: {', '.join(sorted(catalogue))}",
             )
-        for number in placement.nodes if placement.nodes is not None else holders:
-            if number not in holders:
+        for number in placement.nodes if placement.nodes is not None else engines:
+            if number not in engines:
                 yield f"serving.models.{name}.nodes", f"{number} is not a node; allowed: 1-{count}"
             else:
-                holders[number].append(name)
-    for number, names in holders.items():
+                engines[number].add(catalogue.get(name, name))
+    for number, names in engines.items():
         if len(names) != 1:
-            what = f"{len(names)} models ({', '.join(names)})" if names else "no model"
-            yield "serving.models", f"node {number} has {what}; allowed: exactly one engine on each node"
-    if serving.topology is Topology.DISTRIBUTED and (len(serving.models) != 1 or count < 2):
+            what = f"{len(names)} models ({', '.join(sorted(names))})" if names else "no model"
+            yield "serving.models", f"node {number} has {what}; allowed: exactly one base model on each node"
+    bases = {catalogue.get(name, name) for name in serving.models}
+    if serving.topology is Topology.DISTRIBUTED and (len(bases) != 1 or count < 2):
         yield (
             "serving.topology",
-            f"'distributed' spreads one model over at least two nodes; this stack has {len(serving.models)} models "
+            f"'distributed' spreads one model over at least two nodes; this stack has {len(bases)} models "
             f"and {count} nodes; use `replicas`",
         )
 
 
-def _ports(settings: Settings, _: Set[str]) -> Findings:
+def _ports(settings: Settings, _: Mapping[str, str]) -> Findings:
     own = {f"serving.ports.{key}": value for key, value in settings.serving.ports.model_dump().items()}
     if settings.jupyter.enabled:
         own["jupyter.port"] = settings.jupyter.port
@@ -197,7 +198,7 @@ def _ports(settings: Settings, _: Set[str]) -> Findings:
                 yield key, f"{port} is taken by {name} ({span}); choose another"
 
 
-def _access(settings: Settings, _: Set[str]) -> Findings:
+def _access(settings: Settings, _: Mapping[str, str]) -> Findings:
     bastion = settings.access.bastion
     if bastion.tunnel and bastion.sku not in (BastionSku.STANDARD, BastionSku.PREMIUM):
         yield "access.bastion.sku", f"'{bastion.sku}' can't tunnel; allowed with `tunnel: true`: Standard, Premium"
@@ -208,7 +209,7 @@ def _access(settings: Settings, _: Set[str]) -> Findings:
         )
 
 
-RULES: tuple[Callable[[Settings, Set[str]], Findings], ...] = (
+RULES: tuple[Callable[[Settings, Mapping[str, str]], Findings], ...] = (
     _target,
     _addresses,
     _gateway,

@@ -1,0 +1,65 @@
+"""From a stack's values to its plan, and from the plan to resources: what `pulumi up` runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from huddle import registry
+
+from infra import stack_file
+from infra.errors import InputError
+from infra.plan import Plan, build
+from infra.settings import Settings
+from infra.vocabulary import Target
+
+
+def load_plan(stack: str, root: Path = stack_file.ROOT) -> Plan:
+    """The plan of a stack, from its file.
+
+    Raises:
+        InputError: the stack file is wrong.
+    """
+    return plan_of(stack_file.load(stack, root), stack)
+
+
+def plan_of(settings: Settings, stack: str) -> Plan:
+    """The plan that settings make.
+
+    Raises:
+        InputError: a rule that spans fields is broken.
+    """
+    catalogue = {served.name: served.model.name for served in registry.load().served}
+    return build(
+        settings,
+        project=stack_file.PROJECT,
+        stack=stack,
+        catalogue=catalogue,
+        file=f"stacks/Pulumi.{stack}.yaml",
+    )
+
+
+def main() -> None:
+    """Register the stack's resources with the Pulumi engine that runs this program.
+
+    Raises:
+        pulumi.RunError: the stack's configuration is wrong; nothing has been registered.
+    """
+    import pulumi  # noqa: PLC0415 - the command line reads plans without Pulumi
+    from pulumi.runtime.config import CONFIG  # noqa: PLC0415
+
+    try:
+        plan = plan_of(stack_file.from_pulumi(CONFIG.get(), pulumi.get_stack()), pulumi.get_stack())
+    except InputError as error:
+        raise pulumi.RunError(str(error)) from None
+    register(plan)
+
+
+def register(plan: Plan) -> None:
+    """Hand a plan to its target."""
+    match plan.target:
+        case Target.AZURE:
+            from infra.targets import azure  # noqa: PLC0415 - importing azure-native costs a second
+
+            azure.deploy(plan)
+        case _:  # `rules.check` refuses the others until they are built
+            raise AssertionError(plan.target)

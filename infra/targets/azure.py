@@ -1,0 +1,184 @@
+"""The stack on Azure: composition only, from the ground up: each component gets what those before it made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pulumi
+from pulumi_azure_native import authorization, resources
+
+from cloud_init import apply, bundle, render
+from components.access import Bastion, BastionArgs
+from components.gateway import Gateway, GatewayArgs
+from components.gpu_node import GpuNode, GpuNodeArgs
+from components.model_store import ModelStore, ModelStoreArgs
+from components.monitoring import Monitoring, MonitoringArgs
+from components.network import Network, NetworkArgs
+from components.private_dns import PrivateDns, PrivateDnsArgs
+from components.scope import StackScope
+from components.secrets import Secrets, SecretsArgs
+from infra.outputs import stack_outputs
+from infra.plan import NodePlan, Plan
+from infra.vocabulary import BastionSku, GatewayInbound, ModelStoreKind, Zone
+
+VAULT_ZONE = "privatelink.vaultcore.azure.net"
+FILES_ZONE = "privatelink.file.core.windows.net"
+GATEWAY_ZONE = "privatelink.azure-api.net"
+
+
+@dataclass(frozen=True)
+class _Ground:
+    """What everything else stands on."""
+
+    scope: StackScope
+    network: Network
+    zone_ids: Mapping[str, pulumi.Output[str]]
+    secrets: Secrets
+    store: ModelStore
+    monitoring: Monitoring
+
+
+def deploy(plan: Plan) -> None:
+    """Register every resource of the plan and export the stack's outputs."""
+    ground = _ground(plan)
+    _bastion(plan, ground)
+    nodes, digest = _nodes(plan, ground)
+    gateway = _gateway(plan, ground)
+    for key, value in stack_outputs(plan, gateway, nodes, digest, ground.network.nat_address).items():
+        pulumi.export(key, value)
+
+
+def _ground(plan: Plan) -> _Ground:
+    group = resources.ResourceGroup(
+        "resource-group",
+        resource_group_name=plan.names.resource_group,
+        location=plan.location,
+        tags=dict(plan.tags),
+    )
+    scope = StackScope(
+        resource_group_name=group.name,
+        location=plan.location,
+        tags=plan.tags,
+        names=plan.names,
+        protect=plan.protect,
+    )
+    network = Network(
+        "network",
+        NetworkArgs(
+            scope=scope,
+            addresses=plan.addresses,
+            security_rules=plan.security_rules,
+            gateway_delegation=plan.gateway.delegation,
+        ),
+    )
+    dns = PrivateDns(
+        "private-dns", PrivateDnsArgs(scope=scope, vnet_id=network.vnet_id, zones=tuple(_private_zones(plan)))
+    )
+    config = pulumi.Config(plan.project)
+    secrets = Secrets(
+        "secrets",
+        SecretsArgs(
+            scope=scope,
+            tenant_id=authorization.get_client_config_output().tenant_id,
+            backend_key=config.require_secret("backend_key"),
+            ray_token=config.require_secret("ray_token"),
+            model_hub_token=config.get_secret("model_hub_token"),
+            operator_object_ids=plan.access.operator_object_ids,
+            endpoint_subnet_id=network.subnet_ids[Zone.ENDPOINTS],
+            vault_zone_id=dns.zone_ids[VAULT_ZONE],
+        ),
+    )
+    store = ModelStore(
+        "model-store",
+        ModelStoreArgs(
+            scope=scope,
+            store=plan.model_store,
+            zone=plan.compute.zone,
+            endpoint_subnet_id=network.subnet_ids[Zone.ENDPOINTS],
+            file_zone_id=dns.zone_ids.get(FILES_ZONE),
+        ),
+    )
+    monitoring = Monitoring("monitoring", MonitoringArgs(scope=scope, settings=plan.monitoring))
+    return _Ground(scope, network, dns.zone_ids, secrets, store, monitoring)
+
+
+def _private_zones(plan: Plan) -> list[str]:
+    zones = [VAULT_ZONE]
+    if plan.model_store.kind is ModelStoreKind.AZURE_FILES:
+        zones.append(FILES_ZONE)
+    if plan.gateway.inbound is GatewayInbound.PRIVATE_ENDPOINT:
+        zones.append(GATEWAY_ZONE)
+    return zones
+
+
+def _bastion(plan: Plan, ground: _Ground) -> None:
+    if plan.access.bastion_sku is BastionSku.NONE:
+        return
+    Bastion(
+        "bastion",
+        BastionArgs(
+            scope=ground.scope,
+            sku=plan.access.bastion_sku,
+            tunnel=plan.access.tunnel,
+            subnet_id=ground.network.subnet_ids.get(Zone.BASTION),
+            vnet_id=ground.network.vnet_id,
+        ),
+    )
+
+
+def _nodes(plan: Plan, ground: _Ground) -> tuple[list[GpuNode], str]:
+    """The GPU nodes, one after the other when they share a disk: Azure locks a disk while it attaches."""
+    built = bundle.build(plan)
+    nodes: list[GpuNode] = []
+    for node in plan.nodes:
+        nodes.append(
+            GpuNode(
+                node.name,
+                GpuNodeArgs(
+                    scope=ground.scope,
+                    compute=plan.compute,
+                    node=node,
+                    subnet_id=ground.network.subnet_ids[Zone.NODES],
+                    identity_id=ground.secrets.node_identity_id,
+                    model_disk_id=ground.store.disk_id,
+                    model_disk_lun=plan.model_store.lun,
+                    custom_data=render.custom_data(plan, node),
+                    apply_script=_apply_script(plan, node, built, ground.secrets),
+                    bundle_digest=built.digest,
+                    vm_after=nodes[-1].vm if nodes and ground.store.disk_id is not None else None,
+                    apply_after=[ground.network.ready, *ground.secrets.ready],
+                ),
+            )
+        )
+    return nodes, built.digest
+
+
+def _apply_script(plan: Plan, node: NodePlan, built: bundle.Bundle, secrets: Secrets) -> pulumi.Output[str]:
+    """The run-command script, once the vault and the node's identity are known."""
+
+    def write(known: Sequence[str]) -> str:
+        vault_uri, client_id = known
+        return apply.script(plan, node, built, vault_uri=vault_uri, identity_client_id=client_id)
+
+    return pulumi.Output.all(secrets.vault_uri, secrets.node_identity_client_id).apply(write)
+
+
+def _gateway(plan: Plan, ground: _Ground) -> Gateway:
+    return Gateway(
+        "gateway",
+        GatewayArgs(
+            scope=ground.scope,
+            gateway=plan.gateway,
+            subnet_id=ground.network.subnet_ids[Zone.GATEWAY],
+            identity_id=ground.secrets.gateway_identity_id,
+            identity_client_id=ground.secrets.gateway_identity_client_id,
+            backend_key_secret_uri=ground.secrets.backend_key_secret_uri,
+            insights_id=ground.monitoring.insights_id,
+            insights_connection_string=ground.monitoring.insights_connection_string,
+            workspace_id=ground.monitoring.workspace_id,
+            endpoint_subnet_id=ground.network.subnet_ids[Zone.ENDPOINTS],
+            gateway_zone_id=ground.zone_ids.get(GATEWAY_ZONE),
+            ready_after=ground.secrets.ready,
+        ),
+    )

@@ -59,12 +59,13 @@ def stack_outputs(
 
 
 def _curl_command(plan: Plan, base_url: pulumi.Output[str]) -> pulumi.Output[str]:
-    key = f"$(pulumi stack output product_keys --show-secrets -s {plan.stack} | jq -r 'first(.[])')"
+    """One chat request; the key goes from the stack's outputs to curl on stdin, never into an argument."""
     body = f'{{"model":"{plan.serving.models[0].name}","messages":[{{"role":"user","content":"Hello"}}]}}'
+    header = f"""'"header = \\"{KEY_HEADER}: " + first(.[]) + "\\""'"""
     return pulumi.Output.concat(
-        "curl -sS ",
+        f"pulumi stack output product_keys --show-secrets -s {plan.stack} | jq -r {header} | curl -sS -K - ",
         base_url,
-        f'/chat/completions -H "{KEY_HEADER}: {key}" -H "Content-Type: application/json" -d \'{body}\'',
+        f"/chat/completions -H 'Content-Type: application/json' -d '{body}'",
     )
 
 
@@ -78,7 +79,8 @@ def _tunnel_command(plan: Plan, vm_id: pulumi.Output[str]) -> pulumi.Output[str]
     flags = " ".join(f"-L {port}:127.0.0.1:{port}" for port in forwards)
     return pulumi.Output.concat(
         f"az network bastion ssh --name {plan.names.bastion} --resource-group {plan.names.resource_group}"
-        f" --auth-type ssh-key --username {plan.compute.admin_username} --ssh-key ~/.ssh/id_ed25519 --target-resource-id ",
+        f" --auth-type ssh-key --username {plan.compute.admin_username} --ssh-key ~/.ssh/id_ed25519",
+        " --target-resource-id ",
         vm_id,
         f" -- {flags}",
     )

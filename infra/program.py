@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from huddle import registry
-
 from infra import stack_file
 from infra.errors import InputError
 from infra.plan import Plan, build

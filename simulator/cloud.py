@@ -1,0 +1,290 @@
+"""Create, read, update, delete against the simulated subscription.
+
+One operation: validate and reserve (transaction 1) → wait, if anything asks for it → settle (transaction 2). What is in
+flight between the two is visible to everybody, which is where conflicts come from.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from simulator import faults as fault_module
+from simulator import references
+from simulator.check import open_enum_errors
+from simulator.diff import normal_location
+from simulator.errors import ArmError, InitFailed, PlainError, conflict, not_found
+from simulator.fault_effects import partial_failure, raise_faults
+from simulator.faults import Operation
+from simulator.outputs import build_outputs
+from simulator.paths import group_of, parent_of, path_of
+from simulator.redaction import known_secrets, mark, redact, restore, scrub, secret_texts
+from simulator.rules import Op, rules_for
+from simulator.schema import ResourceSchema
+from simulator.settings import Settings
+from simulator.store import OperationRecord, Resource, State, Store, now
+from simulator.values import reveal
+
+# Open enums whose SDK list is known to be behind the service (research/azure_facts.md, sections 1 and 5.1).
+_OPEN_AS_DECLARED: Final = frozenset({"hardwareProfile.vmSize", "sku.name", "type", "format"})
+
+
+@dataclass
+class Request:
+    """What the engine asks for; inputs may hold secrets."""
+
+    schema: ResourceSchema
+    urn: str
+    inputs: dict[str, Any]
+    timeout_s: float = 0.0
+    id: str = ""
+    old_inputs: dict[str, Any] = field(default_factory=dict)
+    old_outputs: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def logical_name(self) -> str:
+        """The name in the program."""
+        return self.urn.rsplit("::", 1)[-1]
+
+
+class Cloud:
+    """The simulated Azure Resource Manager of one subscription."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.store = Store(settings.state)
+        self._cancelled = threading.Event()
+
+    def cancel(self) -> None:
+        """Interrupt every wait."""
+        self._cancelled.set()
+
+    def location_of_group(self, name: str) -> str | None:
+        """Where a resource group is, when it exists."""
+        group = self.store.read().get(f"/subscriptions/{self.settings.subscription}/resourceGroups/{name}")
+        return group.location if group else None
+
+    def create(self, request: Request) -> tuple[str, dict[str, Any]]:
+        """Create a resource; returns its id and outputs with secret marks.
+
+        Raises:
+            ArmError, PlainError: nothing was created.
+            InitFailed: it exists, but not in a good state.
+        """
+        resource_id = path_of(request.schema).build(reveal(request.inputs), self.settings.subscription)
+        return resource_id, self._write(request, Operation.CREATE, resource_id)
+
+    def update(self, request: Request) -> dict[str, Any]:
+        """PUT the whole resource again."""
+        return self._write(request, Operation.UPDATE, request.id)
+
+    def read(self, request: Request) -> dict[str, Any] | None:
+        """The resource as a GET shows it, or `None`."""
+        state = self.store.read()
+        resource = state.get(request.id)
+        if resource is None:
+            return None
+        known = known_secrets(request.inputs, request.old_outputs)
+        outputs: dict[str, Any] = restore(deepcopy(resource.properties), state.salt, known)
+        return outputs
+
+    def delete(self, request: Request) -> None:
+        """Delete a resource; one that is not there is deleted already."""
+        if self.store.read().get(request.id) is None:
+            return
+        self._run(request, Operation.DELETE, request.id)
+
+    def _write(self, request: Request, kind: Operation, resource_id: str) -> dict[str, Any]:
+        outcome = self._run(request, kind, resource_id)
+        if outcome.failure is not None:
+            raise InitFailed(resource_id, str(outcome.failure), outcome.outputs)
+        return outcome.outputs
+
+    def _run(self, request: Request, kind: Operation, resource_id: str) -> _Outcome:
+        """Accept, wait, settle; an operation that need not wait is one transaction."""
+        outcome = _Outcome()
+        with self.store.transaction() as state:
+            op = self._op(request, kind, resource_id, state)
+            record = _open(op, request)
+            try:
+                struck = self._strikes(op, request)
+                self._accept(op, request, record, struck)
+            except (ArmError, PlainError) as error:
+                _close(state, record, "failed", scrub(str(error), secret_texts(request.inputs)))
+                outcome.refusal = error
+            else:
+                delay_s = self._delay_s(op, struck)
+                if delay_s == 0:
+                    self._settle(op, request, record, struck, None, outcome)
+        if outcome.refusal is not None:
+            raise outcome.refusal
+        if delay_s > 0:
+            late = self._wait(delay_s, request.timeout_s)
+            with self.store.transaction() as state:
+                op.state = state
+                self._settle(op, request, record, struck, late, outcome)
+        return outcome
+
+    def _op(self, request: Request, kind: Operation, resource_id: str, state: State) -> Op:
+        inputs = reveal(request.inputs)
+        location = inputs.get("location") or ""
+        if not location:
+            group = state.get(group_of(resource_id) or "")
+            location = group.location if group else ""
+        return Op(
+            kind=kind,
+            schema=request.schema,
+            path=path_of(request.schema),
+            id=resource_id,
+            inputs=inputs,
+            state=state,
+            now=now(),
+            urn=request.urn,
+            location=str(normal_location(location)),
+            subscription=self.settings.subscription,
+            old=state.get(resource_id),
+            old_inputs=reveal(request.old_inputs),
+        )
+
+    def _strikes(self, op: Op, request: Request) -> list[fault_module.Fault]:
+        plan = fault_module.load()
+        op.state.quota["*"] = dict(plan.quota)
+        names = (op.name, request.logical_name)
+        struck = fault_module.strikes(plan, op.state.fault_uses, op.kind, op.key, names)
+        op.run_command = next((fault for fault in struck if fault.kind == "run_command"), None)
+        return struck
+
+    def _validate(self, op: Op) -> None:
+        """What ARM itself checks before a resource provider sees the request."""
+        if op.kind is Operation.CREATE and op.old is not None:
+            raise PlainError(f"cannot create already existing resource '{op.id}'")
+        if op.kind is Operation.UPDATE and op.old is None:
+            raise not_found(op.id)
+        group = group_of(op.id)
+        if group and group.lower() != op.id.lower() and op.state.get(group) is None:
+            name = group.rsplit("/", 1)[-1]
+            raise ArmError(404, "ResourceGroupNotFound", f"Resource group '{name}' could not be found.")
+        parent = parent_of(op.id)
+        if parent and op.state.get(parent) is None:
+            raise ArmError(
+                404,
+                "ParentResourceNotFound",
+                f"Failed to perform 'write' on resource(s) of type '{op.path.arm_type}', because the parent resource "
+                f"'{parent}' could not be found.",
+            )
+        for path, value, allowed in open_enum_errors(op.schema, op.inputs):
+            if path not in _OPEN_AS_DECLARED:
+                raise ArmError(
+                    400,
+                    "InvalidParameter",
+                    f"The value '{value}' provided for property '{path}' is not valid. Allowed: {', '.join(allowed)}.",
+                )
+        references.require(op)
+
+    def _lock(self, op: Op, record: OperationRecord) -> None:
+        rules = rules_for(op.key)
+        keys = [key.lower() for key in rules.exclusive(op)]
+        for other in op.state.running():
+            taken = [key for key in keys if other.seq != record.seq and key in other.locks]
+            if taken:
+                raise rules.busy(op, taken[0])
+            if other.seq != record.seq and other.id.lower() == op.id.lower():
+                raise conflict("Conflict", f"Another operation on '{op.id}' is in progress.")
+        record.locks = keys
+
+    def _accept(self, op: Op, request: Request, record: OperationRecord, struck: list[fault_module.Fault]) -> None:
+        """Everything that can refuse the request, then the resource as it looks while it is being made."""
+        rules = rules_for(op.key)
+        if op.kind is Operation.DELETE:
+            raise_faults(op, struck)
+            rules.delete(op)
+            self._lock(op, record)
+            return
+        self._validate(op)
+        raise_faults(op, struck)
+        (rules.create if op.kind is Operation.CREATE else rules.update)(op)
+        self._lock(op, record)
+        outputs = build_outputs(op)
+        marked = mark(outputs, request.inputs, secret_texts(request.inputs))
+        resource = op.old or Resource(op.id, op.schema.token, {}, created=op.now)
+        resource.properties = redact(marked, op.state.salt)
+        resource.location = op.location
+        resource.refs = sorted({*references.found_in(op.inputs), *(ref.lower() for ref in op.extra_refs)})
+        resource.notes = {**resource.notes, **op.notes}
+        op.state.put(resource)
+
+    def _settle(
+        self,
+        op: Op,
+        request: Request,
+        record: OperationRecord,
+        struck: list[fault_module.Fault],
+        late: PlainError | None,
+        outcome: _Outcome,
+    ) -> None:
+        """The end of the long-running operation."""
+        if op.kind is Operation.DELETE:
+            for gone in op.state.remove(op.id):
+                rules_for(gone.key).removed(op, gone)
+            _close(op.state, record, "succeeded")
+            return
+        resource = op.state.get(op.id)
+        if resource is None:
+            outcome.refusal = not_found(op.id)
+            _close(op.state, record, "failed", "deleted while it was being written")
+            return
+        outcome.failure = late or partial_failure(struck) or rules_for(op.key).settled(op, resource)
+        if "provisioningState" in op.schema.outputs:
+            resource.properties["provisioningState"] = "Failed" if outcome.failure else "Succeeded"
+        known = known_secrets(request.inputs)
+        outcome.outputs = restore(deepcopy(resource.properties), op.state.salt, known)
+        text = scrub(str(outcome.failure or ""), secret_texts(request.inputs))
+        _close(op.state, record, "partial" if outcome.failure else "succeeded", text)
+
+    def _delay_s(self, op: Op, struck: list[fault_module.Fault]) -> float:
+        slow = sum(fault.delay_s for fault in struck if fault.kind == "slow")
+        delay = slow + rules_for(op.key).typical_seconds * self.settings.time_scale
+        return max(delay, self.settings.hold_s) if rules_for(op.key).exclusive(op) else delay
+
+    def _wait(self, delay_s: float, timeout_s: float) -> PlainError | None:
+        """Wait; says what cut it short."""
+        limit = min(delay_s, timeout_s) if timeout_s > 0 else delay_s
+        if self._cancelled.wait(limit):
+            return PlainError("operation cancelled")
+        return PlainError("operation timed out") if limit < delay_s else None
+
+
+@dataclass
+class _Outcome:
+    """How an operation ended."""
+
+    outputs: dict[str, Any] = field(default_factory=dict)
+    failure: ArmError | PlainError | None = None
+    refusal: ArmError | PlainError | None = None
+
+
+def _open(op: Op, request: Request) -> OperationRecord:
+    record = OperationRecord(
+        seq=len(op.state.operations) + 1,
+        kind=op.kind.value,
+        token=op.schema.token,
+        id=op.id,
+        name=op.name,
+        urn=request.urn,
+        start=op.now,
+        pid=os.getpid(),
+    )
+    op.state.operations.append(record)
+    return record
+
+
+def _entry(state: State, record: OperationRecord) -> OperationRecord:
+    return state.operations[record.seq - 1]
+
+
+def _close(state: State, record: OperationRecord, status: str, error: str = "") -> None:
+    entry = _entry(state, record)
+    entry.end, entry.status, entry.error, entry.locks = now(), status, error, []

@@ -1,0 +1,92 @@
+"""What each fault does to an operation, in Azure's words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from simulator.errors import ArmError
+from simulator.faults import (
+    CapacityCode,
+    CapacityFault,
+    ConflictFault,
+    Fault,
+    PartialFault,
+    QuotaFault,
+    ThrottleFault,
+)
+from simulator.rules.base import Op
+from simulator.rules.sizes import family_of, vcpus_of
+from simulator.values import dig
+
+
+def raise_faults(op: Op, faults: Iterable[Fault]) -> None:
+    """Refuse the operation when a fault says so."""
+    for fault in faults:
+        error = _refusal(op, fault)
+        if error is not None:
+            raise error if fault.message is None else ArmError(error.status, error.code, fault.message)
+
+
+def partial_failure(faults: Iterable[Fault]) -> ArmError | None:
+    """The failure of a long-running operation that had been accepted."""
+    for fault in faults:
+        if isinstance(fault, PartialFault):
+            text = fault.message or "An internal execution error occurred. Please retry later."
+            return ArmError(200, fault.code, text)
+    return None
+
+
+def _refusal(op: Op, fault: Fault) -> ArmError | None:
+    if isinstance(fault, QuotaFault):
+        size = str(dig(op.inputs, "hardwareProfile.vmSize", "unknown size"))
+        return quota_exceeded(f"{family_of(size)} Family", op.location, fault.limit, fault.limit, vcpus_of(size))
+    if isinstance(fault, CapacityFault):
+        return _capacity(op, fault.code)
+    if isinstance(fault, ConflictFault):
+        return ArmError(
+            409,
+            "AnotherOperationInProgress",
+            "Another operation on this or dependent resource is in progress.",
+        )
+    if isinstance(fault, ThrottleFault):
+        return ArmError(
+            429,
+            "TooManyRequests",
+            f"The request is being throttled; retry after {fault.retry_after_s} seconds.",
+        )
+    return None
+
+
+def quota_exceeded(quota: str, location: str, limit: int, usage: int, required: int) -> ArmError:
+    """Compute's quota error (text: research/azure_facts.md, section 7, and public issue reports)."""
+    return ArmError(
+        409,
+        "QuotaExceeded",
+        f"Operation could not be completed as it results in exceeding approved {quota} Cores quota. Additional details "
+        f"- Deployment Model: Resource Manager, Location: {location}, Current Limit: {limit}, Current Usage: {usage}, "
+        f"Additional Required: {required}, (Minimum) New Limit Required: {usage + required}.",
+    )
+
+
+def _capacity(op: Op, code: CapacityCode) -> ArmError:
+    size = dig(op.inputs, "hardwareProfile.vmSize", "the requested size")
+    zones = op.inputs.get("zones") or []
+    texts = {
+        CapacityCode.SKU: (
+            f"The requested VM size for resource 'Following SKUs have failed for Capacity Restrictions: {size}' is "
+            f"currently not available in location '{op.location}'. Please try another size or deploy to a different "
+            "location or different zone. See https://aka.ms/azureskunotavailable for details."
+        ),
+        CapacityCode.ALLOCATION: (
+            "Allocation failed. We do not have sufficient capacity for the requested VM size in this region."
+        ),
+        CapacityCode.ZONAL: (
+            "Allocation failed. We do not have sufficient capacity for the requested VM size in zone "
+            f"'{', '.join(zones) or '1'}'."
+        ),
+        CapacityCode.OVERCONSTRAINED: (
+            "Allocation failed. VM(s) with the following constraints cannot be allocated, because the condition is too "
+            "restrictive: VM Size, Availability Zone. Please remove some constraints and try again."
+        ),
+    }
+    return ArmError(409, code.value, texts[code])

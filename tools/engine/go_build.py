@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from tools.engine.cache import Say, cache_key, fresh_directory
+from tools.engine.cache import Say, cache_key, fresh_directory, locked
 from tools.engine.origin import EngineUnavailableError
 from tools.engine.versions import GO_MOD, TOOLS, Version, pinned_cli, required_go
 
@@ -53,6 +53,24 @@ def build(into: Path, cache: Path, say: Say) -> None:
     except (OSError, subprocess.SubprocessError) as error:
         msg = f"the build from Go modules failed ({_short(error)})"
         raise EngineUnavailableError(msg) from error
+
+
+def build_tool(module: Path, package: str, cache: Path, say: Say) -> Path:
+    """A small tool from a Go module of its own (*module* holds its go.mod), built once; EngineUnavailableError."""
+    name = package.rsplit("/", 1)[-1]
+    pins = [(module / part).read_bytes() for part in ("go.mod", "go.sum")]
+    target = cache / f"{name}-{cache_key([*pins, json.dumps(GO_SETTINGS)])}"
+    try:
+        if not (target / name).exists():
+            with locked(cache, say), fresh_directory(target) as working:
+                say(f"building {name} from its Go module (once)")
+                command = [find_go(cache, say), "build", "-ldflags", "-s -w", "-o", str(working / name), package]
+                environment = {**os.environ, **GO_SETTINGS, "GOTOOLCHAIN": "local"}
+                subprocess.run(command, cwd=module, env=environment, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        msg = f"{name} could not be built from its Go module ({_short(error)})"
+        raise EngineUnavailableError(msg) from error
+    return target / name
 
 
 def find_go(cache: Path, say: Say, search_path: str | None = None) -> str:

@@ -1,0 +1,67 @@
+# What a person runs. Python 3.11 or newer and make are all that must be there; every target gets what else it needs.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+STACK ?= dev
+PYTEST_WORKERS ?= 2
+python := .venv/bin/python
+export PYTHONUNBUFFERED := 1
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo '  STACK=dev is the default; another stack: make rehearse STACK=prod'
+
+.PHONY: setup
+setup: ## Make .venv hold what the lock says (every target does this first)
+	@tools/setup.sh
+
+.PHONY: engine
+engine: setup ## Get the Pulumi engine: from PATH, the official release, or a build (minutes, once)
+	@$(python) -m tools.engine show
+
+.PHONY: rehearse
+rehearse: setup ## Live through a stack's whole life on a simulated Azure: up, preview, update, destroy
+	@echo "rehearsing stack $(STACK) on a simulated cloud" >&2
+	@.venv/bin/infra rehearse -s $(STACK)
+
+.PHONY: test
+test: setup ## Run every test
+	@tools/apt.sh test
+	@$(python) -m tools.engine show >/dev/null
+	@echo "running all tests, $(PYTEST_WORKERS) at a time" >&2
+	@$(python) -m pytest -n $(PYTEST_WORKERS) --dist loadgroup tests
+
+.PHONY: quick
+quick: setup ## Run the unit tests (under a minute)
+	@echo "running the unit tests" >&2
+	@$(python) -m pytest -q -n $(PYTEST_WORKERS) tests/unit tests/tools --ignore tests/tools/engine
+
+.PHONY: lint
+lint: setup ## Check style, types, shell, YAML, workflows and the tree's own rules
+	@tools/apt.sh lint
+	@$(python) -m tools.lint
+
+.PHONY: preview
+preview: setup ## Show what `make up` would change
+	@$(python) -m tools.deploy preview $(STACK)
+
+.PHONY: up
+up: setup ## Create or update the stack (asks first)
+	@$(python) -m tools.deploy up $(STACK)
+
+.PHONY: destroy
+destroy: setup ## Delete the stack's resources (asks first)
+	@$(python) -m tools.deploy destroy $(STACK)
+
+.PHONY: lock
+lock: setup ## Compile all locks again from requirements/*.in (takes newer versions)
+	@tools/lock.sh
+
+.PHONY: clean
+clean: ## Remove what the targets left in the tree (the cache outside of it stays)
+	@echo "removing .venv, caches and rehearsal state from the tree" >&2
+	@rm -rf .venv .rehearsal .local .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist ./*.egg-info serving/src/*.egg-info
+	@find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +

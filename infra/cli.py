@@ -1,0 +1,143 @@
+"""`infra`: the operator's command line. Wrong input ends with one sentence for each fault and exit code 2."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+
+from infra import program, stack_file
+from infra.errors import InputError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Plan, rehearse and look after a private LLM service. Nothing here creates anything in Azure.",
+)
+Stack = Annotated[str, typer.Option("--stack", "-s", help="Stack name: stacks/Pulumi.<stack>.yaml.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+EXIT_INPUT = 2
+
+
+def main() -> None:
+    """Run the command line."""
+    try:
+        app()
+    except InputError as error:
+        for fault in error.faults:
+            print(f"error: {fault}", file=sys.stderr)  # noqa: T201 - plain text, never wrapped
+        sys.exit(EXIT_INPUT)
+
+
+def _print_json(value: Any) -> None:
+    typer.echo(json.dumps(value, indent=2, sort_keys=True))
+
+
+@app.command()
+def stacks(as_json: Json = False) -> None:
+    """List the stacks of this project."""
+    names = stack_file.names()
+    _print_json(names) if as_json else typer.echo("\n".join(names))
+
+
+@app.command()
+def validate(stack: Stack = "dev") -> None:
+    """Check a stack file, every rule included."""
+    plan = program.load_plan(stack)
+    typer.echo(f"stacks/Pulumi.{stack}.yaml is valid: {len(plan.nodes)} x {plan.compute.size.name} in {plan.location}")
+
+
+@app.command()
+def plan(stack: Stack = "dev", as_json: Json = False) -> None:
+    """Show what a stack will be: names, addresses, nodes, models, gateway, cost."""
+    from infra.reports import plan_json  # noqa: PLC0415 - rich tables only where they are shown
+
+    layout = program.load_plan(stack)
+    if as_json:
+        _print_json(plan_json.to_json(layout))
+    else:
+        plan_json.show(layout, out)
+
+
+@app.command()
+def ports(stack: Stack = "dev", as_json: Json = False) -> None:
+    """Show the port table: who listens, on what, who may call."""
+    from infra.reports import ports_view  # noqa: PLC0415
+
+    layout = program.load_plan(stack)
+    if as_json:
+        _print_json(ports_view.to_json(layout))
+    else:
+        ports_view.show(layout, out)
+
+
+@app.command()
+def cost(stack: Stack = "dev", as_json: Json = False) -> None:
+    """Estimate what a stack costs each month, from verified list prices."""
+    from infra.reports import cost as cost_report  # noqa: PLC0415
+
+    estimate = cost_report.estimate(program.load_plan(stack))
+    if as_json:
+        _print_json(cost_report.to_json(estimate))
+    else:
+        cost_report.show(estimate, out)
+
+
+@app.command()
+def tree(stack: Stack = "dev", as_json: Json = False) -> None:
+    """Show every resource that the program registers, as a tree."""
+    from infra import graph  # noqa: PLC0415 - brings in Pulumi
+    from infra.reports import tree_view  # noqa: PLC0415
+
+    resources = graph.registered(program.load_plan(stack))
+    if as_json:
+        typer.echo(graph.as_json(resources))
+    else:
+        out.print(tree_view.render(resources, stack))
+
+
+@app.command()
+def docs() -> None:
+    """Write the generated documents anew: settings and ports reference, pictures."""
+    from infra.reports import settings_doc  # noqa: PLC0415
+
+    for path in settings_doc.write_all(stack_file.ROOT):
+        typer.echo(path)
+
+
+@app.command()
+def rehearse(
+    stack: Stack = "dev",
+    as_json: Json = False,
+    faults: Annotated[
+        Path | None, typer.Option(help="Bad days: a fault file of the simulator (simulator/README.md).", exists=True)
+    ] = None,
+    keep: Annotated[Path | None, typer.Option(help="Keep state and logs in this new directory.")] = None,
+) -> None:
+    """Live through the whole life of a stack: the real engine, a simulated Azure, no cloud, no cost."""
+    from infra import rehearse as rehearsal  # noqa: PLC0415 - brings in Pulumi
+
+    if keep is not None and keep.exists() and any(keep.iterdir()):
+        raise typer.BadParameter(f"{keep} is not empty; name a new directory")
+    directory = keep or Path(tempfile.mkdtemp(prefix="rehearsal-"))
+    succeeded = rehearsal.run(
+        stack, directory, console=err if as_json else out, faults=faults, keep=keep is not None, as_json=as_json
+    )
+    if not succeeded:
+        _fail()
+
+
+def _fail() -> NoReturn:
+    raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""What Azure's errors mean and what to do next: one plain sentence each, for a person at a terminal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from infra.plan import Plan
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What went wrong, and the next step."""
+
+    what: str
+    next_step: str
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.next_step}"
+
+
+@dataclass(frozen=True)
+class _Pattern:
+    expression: re.Pattern[str]
+    explain: Callable[[re.Match[str], Plan], Failure]
+
+
+def explain(text: str, plan: Plan) -> Failure | None:
+    """The first known failure in an engine's output, or None."""
+    flat = " ".join(text.split())
+    for pattern in _PATTERNS:
+        if match := pattern.expression.search(flat):
+            return pattern.explain(match, plan)
+    return None
+
+
+def _quota(match: re.Match[str], plan: Plan) -> Failure:
+    size = plan.compute.size
+    needed = size.vcpus * len(plan.nodes)
+    limit = re.search(r"Current Limit: (\d+)", match.string)
+    granted = f" (the limit is {limit.group(1)})" if limit else ""
+    return Failure(
+        f"The vCPU quota for {size.quota_family} in {plan.location} is used up{granted}: "
+        f"{len(plan.nodes)} x {size.name} needs {needed}.",
+        f"Ask for {needed} vCPUs of that family (Azure portal, Quotas), or lower nodes.count, then run `up` again: "
+        "what was created is kept.",
+    )
+
+
+def _capacity(match: re.Match[str], plan: Plan) -> Failure:
+    where = f"zone {plan.compute.zone} of {plan.location}" if plan.compute.zone else plan.location
+    return Failure(
+        f"Azure has no free {plan.compute.size.name} in {where} right now ({match.group(1)}); quota does not help.",
+        "Run `up` again later, or change nodes.zone or the region; what was created is kept.",
+    )
+
+
+def _soft_deleted_gateway(_: re.Match[str], plan: Plan) -> Failure:
+    name, location = plan.names.gateway, plan.location
+    return Failure(
+        f"The gateway's name {name} still belongs to a deleted service: Azure keeps it for 48 hours.",
+        f"Run `az apim deletedservice purge --service-name {name} --location {location}`, "
+        "or set name_salt to get other names, then run `up` again.",
+    )
+
+
+def _soft_deleted_vault(_: re.Match[str], plan: Plan) -> Failure:
+    name, location = plan.names.key_vault, plan.location
+    return Failure(
+        f"The key vault's name {name} still belongs to a deleted vault.",
+        f"Run `az keyvault purge --name {name} --location {location}`, "
+        "or set name_salt to get other names, then run `up` again.",
+    )
+
+
+def _not_serving(match: re.Match[str], _: Plan) -> Failure:
+    return Failure(
+        f"The node came up but does not serve: {match.group(1).strip()}",
+        "Its log tail is above; correct the cause and run `up` again, which applies the bundle anew.",
+    )
+
+
+def _immutable(match: re.Match[str], _: Plan) -> Failure:
+    return Failure(
+        f"Azure can't change {match.group(1)} of an existing VM.",
+        "This program should have replaced the VM; please report it with the preview's output.",
+    )
+
+
+def _subnet_in_use(_: re.Match[str], __: Plan) -> Failure:
+    return Failure(
+        "A subnet is still in use: API Management gives its subnet back some minutes after it is gone.",
+        "Run `destroy` again in a few minutes.",
+    )
+
+
+def _busy(_: re.Match[str], __: Plan) -> Failure:
+    return Failure(
+        "Azure was still busy with another change to the same resource.",
+        "Run the command again: what was done is kept.",
+    )
+
+
+def _protected(_: re.Match[str], plan: Plan) -> Failure:
+    return Failure(
+        f"Data and gateway of `{plan.stack}` are protected from deletion.",
+        f"If you mean it: `pulumi state unprotect --all -s {plan.stack}`, then `destroy` again.",
+    )
+
+
+def _credentials(_: re.Match[str], __: Plan) -> Failure:
+    return Failure("There are no Azure credentials here.", "Run `az login` (or set ARM_* variables) and try again.")
+
+
+_PATTERNS = tuple(
+    _Pattern(re.compile(expression, re.IGNORECASE), explain)
+    for expression, explain in (
+        (r"exceeding approved .* quota|QuotaExceeded", _quota),
+        (
+            r"(SkuNotAvailable|ZonalAllocationFailed|AllocationFailed|OverconstrainedZonalAllocationRequest)",
+            _capacity,
+        ),
+        (r"ServiceAlreadyExistsInSoftDeletedState", _soft_deleted_gateway),
+        (r"vault .*(?:deleted but recoverable|soft.?deleted)|ConflictError.*deleted", _soft_deleted_vault),
+        (r"VMExtensionProvisioningError|does not serve: ([^\n]{0,300})", _not_serving),
+        (r"Changing property '([^']+)' is not allowed", _immutable),
+        (r"InUseSubnetCannotBeDeleted", _subnet_in_use),
+        (r"AnotherOperationInProgress|another operation on this or dependent resource", _busy),
+        (r"is protected|cannot be deleted.*protect", _protected),
+        (r"DefaultAzureCredential|az login|no credentials", _credentials),
+    )
+)

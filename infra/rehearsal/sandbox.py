@@ -1,0 +1,131 @@
+"""A throw-away copy of the project in which the real engine works on the simulated Azure.
+
+The copy holds Pulumi.yaml, the stack file, a file backend and the simulator's state. The tree itself is never written.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pulumi import automation
+from pulumi.automation import events
+
+from infra import program, stack_file
+from infra.errors import InputError
+from infra.settings import OPTIONAL_SECRET_KEYS, SECRET_KEYS
+from simulator.faults import VARIABLE as FAULTS_VARIABLE
+from simulator.settings import STATE_VARIABLE
+from tools import engine
+
+OnEvent = Callable[[events.EngineEvent], Any]
+PLUGINS = stack_file.ROOT / "simulator" / "bin"
+
+
+@dataclass(frozen=True)
+class Sandbox:
+    """One stack in one throw-away project. `secrets` are the generated values, so that leaks can be looked for."""
+
+    directory: Path
+    stack_name: str
+    stack: automation.Stack
+    secrets: Mapping[str, str]
+    engine: engine.Engine
+
+    @property
+    def stack_file(self) -> Path:
+        """The copy of the stack's file, free to be edited."""
+        return self.directory / "stacks" / f"Pulumi.{self.stack_name}.yaml"
+
+    @property
+    def azure_state(self) -> Path:
+        """The simulated Azure's memory."""
+        return self.directory / "azure.json"
+
+    def edit(self, change: Callable[[dict[str, Any]], None]) -> None:
+        """Change settings in the copy: `change` gets the values without their namespace and edits them in place."""
+        document = yaml.safe_load(self.stack_file.read_text(encoding="utf-8"))
+        config = document["config"]
+        prefix = f"{stack_file.PROJECT}:"
+        own = {key.removeprefix(prefix): value for key, value in config.items() if key.startswith(prefix)}
+        change(own)
+        others = {key: value for key, value in config.items() if not key.startswith(prefix)}
+        document["config"] = {**others, **{f"{prefix}{key}": value for key, value in own.items()}}
+        self.stack_file.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
+
+    def set_faults(self, text: str | None) -> None:
+        """Switch bad days on (the simulator's fault file as text, or its path) or off."""
+        environment = self.stack.workspace.env_vars
+        if text is None:
+            environment.pop(FAULTS_VARIABLE, None)
+        else:
+            environment[FAULTS_VARIABLE] = text
+
+    def resources(self) -> list[dict[str, Any]]:
+        """The checkpoint's resources as they stand, stack resource included."""
+        return self.stack.export_stack().deployment.get("resources") or []
+
+
+def open_sandbox(
+    stack_name: str,
+    directory: Path,
+    *,
+    root: Path = stack_file.ROOT,
+    run: Callable[[], None] = program.main,
+    chosen_engine: engine.Engine | None = None,
+) -> Sandbox:
+    """Make the copy in an empty `directory` and select the stack there, with generated secrets.
+
+    Raises:
+        InputError: the stack file is wrong.
+        tools.engine.EngineUnavailableError: there is no Pulumi engine to be had.
+    """
+    program.load_plan(stack_name, root)
+    found = chosen_engine or engine.locate()
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "stacks").mkdir()
+    shutil.copyfile(root / "Pulumi.yaml", directory / "Pulumi.yaml")
+    copy = directory / "stacks" / f"Pulumi.{stack_name}.yaml"
+    _copy_without_secrets(stack_file.path_of(stack_name, root), copy)
+    environment = _environment(found, directory)
+    # The Automation API starts `pulumi` by name from this process's own PATH.
+    os.environ["PATH"] = environment["PATH"]
+    os.environ["PULUMI_ERROR_OUTPUT_STRING"] = "1"
+    stack = automation.create_or_select_stack(
+        stack_name=stack_name,
+        project_name=stack_file.PROJECT,
+        program=run,
+        opts=automation.LocalWorkspaceOptions(work_dir=str(directory), env_vars=environment),
+    )
+    generated = {key: f"{key}-{secrets.token_urlsafe(24)}" for key in SECRET_KEYS if key not in OPTIONAL_SECRET_KEYS}
+    stack.set_all_config(
+        {f"{stack_file.PROJECT}:{key}": automation.ConfigValue(value, secret=True) for key, value in generated.items()}
+    )
+    return Sandbox(directory, stack_name, stack, generated, found)
+
+
+def _environment(found: engine.Engine, directory: Path) -> dict[str, str]:
+    base = found.offline_environment(directory / "pulumi")
+    return {
+        **base,
+        "PATH": os.pathsep.join([str(PLUGINS), base["PATH"]]),
+        STATE_VARIABLE: str(directory / "azure.json"),
+    }
+
+
+def _copy_without_secrets(source: Path, target: Path) -> None:
+    """Copy a stack file less its encrypted values and their key: a rehearsal brings its own."""
+    document = yaml.safe_load(source.read_text(encoding="utf-8"))
+    document = {"config": document["config"]}
+    for key in SECRET_KEYS:
+        document["config"].pop(f"{stack_file.PROJECT}:{key}", None)
+    target.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
+
+
+__all__ = ["InputError", "OnEvent", "Sandbox", "open_sandbox"]

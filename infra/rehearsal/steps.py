@@ -1,0 +1,152 @@
+"""The steps of a rehearsal, each with what must be true afterwards. Expectations are pure; running is a call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from infra.plan import Plan
+from infra.rehearsal.record import RUN_COMMAND, VM, Change, Record, join
+from infra.rehearsal.sandbox import OnEvent, Sandbox
+from infra.vocabulary import GatewayInbound, PublicAccess
+from simulator.store import Store
+
+KEPT_WHEN_IMAGE_CHANGES = (
+    "azure-native:network:NetworkInterface",
+    "azure-native:compute:Disk",
+    "azure-native:network:VirtualNetwork",
+    "azure-native:apimanagement:ApiManagementService",
+)
+NEXT_IMAGE_VERSION = "99.99.2099010101"
+"""An image version that no stack names, to see what a new image would do."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operation. `check` returns what is wrong as a sentence, or None; `refused` steps must fail with that text."""
+
+    name: str
+    title: str
+    command: str
+    run: Callable[[Sandbox, OnEvent], Any]
+    check: Callable[[Record, Sandbox], str | None]
+    refused: str | None = None
+
+
+def steps_of(plan: Plan) -> tuple[Step, ...]:
+    """The life of a stack: create, no change, drift check, change, what a new image would do, destroy."""
+    stack = plan.stack
+    steps = [
+        Step("create", "Create everything", f"pulumi up -s {stack}", _up, _everything_created),
+        Step("preview", "Preview again", f"pulumi preview -s {stack}", _preview, _nothing_changed),
+        Step("refresh", "Refresh, then preview", f"pulumi refresh -s {stack}", _refresh_and_preview, _nothing_changed),
+        Step("prompt", "Change a system prompt", f"pulumi up -s {stack}", _change_prompt, _no_vm_touched),
+        Step("image", "Preview a new VM image", f"pulumi preview -s {stack}", _preview_image, _vms_replaced_only),
+    ]
+    if plan.gateway.inbound is GatewayInbound.PRIVATE_ENDPOINT and plan.gateway.public_access is PublicAccess.ENABLED:
+        lock = Step(
+            "lock",
+            "Close the gateway's public endpoint",
+            f"pulumi up -s {stack}",
+            _close_public_access,
+            _gateway_updated,
+        )
+        steps.append(lock)
+    destroy = Step("destroy", "Destroy everything", f"pulumi destroy -s {stack}", _destroy, _subscription_empty)
+    if plan.protect:
+        steps.append(replace(destroy, name="guard", title="Destroy is refused", check=_untouched, refused="protect"))
+        steps.append(Step("unprotect", "Unprotect", f"pulumi state unprotect --all -s {stack}", _unprotect, _untouched))
+    return (*steps, destroy)
+
+
+def _up(sandbox: Sandbox, on_event: OnEvent) -> None:
+    sandbox.stack.up(on_event=on_event)
+
+
+def _preview(sandbox: Sandbox, on_event: OnEvent) -> None:
+    sandbox.stack.preview(on_event=on_event)
+
+
+def _refresh_and_preview(sandbox: Sandbox, on_event: OnEvent) -> None:
+    sandbox.stack.refresh(on_event=on_event)
+    sandbox.stack.preview(on_event=on_event)
+
+
+def _change_prompt(sandbox: Sandbox, on_event: OnEvent) -> None:
+    def edit(settings: dict[str, Any]) -> None:
+        model = sorted(settings["serving"]["models"])[0]
+        settings["serving"]["models"][model] = {
+            **(settings["serving"]["models"][model] or {}),
+            "system_prompt": "You are being rehearsed. Answer briefly.",
+        }
+
+    sandbox.edit(edit)
+    sandbox.stack.up(on_event=on_event)
+
+
+def _preview_image(sandbox: Sandbox, on_event: OnEvent) -> None:
+    before = sandbox.stack_file.read_bytes()
+    sandbox.edit(lambda settings: settings["nodes"]["image"].update(version=NEXT_IMAGE_VERSION))
+    try:
+        sandbox.stack.preview(on_event=on_event)
+    finally:
+        sandbox.stack_file.write_bytes(before)
+
+
+def _close_public_access(sandbox: Sandbox, on_event: OnEvent) -> None:
+    sandbox.edit(lambda settings: settings["gateway"].update(public_access=PublicAccess.DISABLED.value))
+    sandbox.stack.up(on_event=on_event)
+
+
+def _unprotect(sandbox: Sandbox, _: OnEvent) -> None:
+    state = sandbox.stack.export_stack()
+    for resource in state.deployment["resources"]:
+        resource.pop("protect", None)
+    sandbox.stack.import_stack(state)
+
+
+def _destroy(sandbox: Sandbox, on_event: OnEvent) -> None:
+    sandbox.stack.destroy(on_event=on_event)
+
+
+def _everything_created(record: Record, _: Sandbox) -> str | None:
+    others = {name for name, change in record.touched().items() if change is not Change.CREATE}
+    return f"expected only new resources, but {join(others)} changed otherwise" if others else None
+
+
+def _nothing_changed(record: Record, _: Sandbox) -> str | None:
+    touched = record.touched()
+    return f"expected no change, but {join(touched)} would change" if touched else None
+
+
+def _no_vm_touched(record: Record, _: Sandbox) -> str | None:
+    touched = record.touched_types()
+    if VM in touched:
+        return "a system prompt must never touch a VM, but one changed"
+    if RUN_COMMAND not in touched:
+        return "expected the new bundle to be applied on the nodes, but no run command changed"
+    return None
+
+
+def _vms_replaced_only(record: Record, _: Sandbox) -> str | None:
+    vms = record.of_type(VM)
+    if not vms or set(vms.values()) != {Change.REPLACE}:
+        return f"a new image must replace every VM, but the preview says {vms}"
+    lost = [kind for kind in KEPT_WHEN_IMAGE_CHANGES if kind in record.touched_types()]
+    return f"a new image must keep everything else, but {join(lost)} would change" if lost else None
+
+
+def _gateway_updated(record: Record, _: Sandbox) -> str | None:
+    touched = record.touched_types()
+    return None if touched else "expected the gateway to be updated, but nothing changed"
+
+
+def _untouched(record: Record, _: Sandbox) -> str | None:
+    touched = record.touched()
+    return f"expected nothing to change, but {join(touched)} did" if touched else None
+
+
+def _subscription_empty(_: Record, sandbox: Sandbox) -> str | None:
+    left = [resource.name for resource in Store(sandbox.azure_state).read().resources.values()]
+    return f"the subscription should be empty, but {join(left)} is left" if left else None

@@ -1,0 +1,74 @@
+"""`infra rehearse`: puts sandbox, steps, screen and reports together."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+from rich.console import Console
+
+from infra import graph, program
+from infra.plan import Plan
+from infra.rehearsal.runner import Rehearsal
+from infra.rehearsal.runner import run as run_steps
+from infra.rehearsal.sandbox import open_sandbox
+from infra.rehearsal.screen import Screen, show_outputs, show_summary
+from infra.rehearsal.steps import steps_of
+from infra.reports import timeline, tree_view
+
+
+def run(
+    stack: str,
+    directory: Path,
+    *,
+    console: Console,
+    faults: Path | None = None,
+    keep: bool = False,
+    as_json: bool = False,
+) -> bool:
+    """Rehearse a stack in `directory`; True when every step went as expected.
+
+    The directory is removed after a success unless `keep`, and always kept after a failure.
+
+    Raises:
+        InputError: the stack file is wrong; nothing was started.
+        EngineUnavailableError: no Pulumi engine to be had.
+    """
+    plan = program.load_plan(stack)
+    expected = sum(resource.custom for resource in graph.registered(plan))
+    screen = Screen(console, plan, expected)
+    sandbox = open_sandbox(stack, directory)
+    sandbox.set_faults(str(faults.resolve()) if faults else None)
+    rehearsal = run_steps(plan, sandbox, steps_of(plan), screen)
+    if rehearsal.resources and not as_json:
+        _report(console, plan, rehearsal)
+    kept = keep or not rehearsal.succeeded
+    show_summary(console, plan, rehearsal, str(directory) if kept else None)
+    if as_json:
+        print(json.dumps(_as_json(plan, rehearsal), indent=2))  # noqa: T201 - the command's product
+    if not kept:
+        shutil.rmtree(directory, ignore_errors=True)
+    return rehearsal.succeeded
+
+
+def _report(console: Console, plan: Plan, rehearsal: Rehearsal) -> None:
+    resources = graph.from_checkpoint(rehearsal.resources)
+    console.print()
+    console.print(tree_view.render(resources, plan.stack))
+    console.print()
+    console.print(timeline.render(timeline.critical_path(resources), width=console.width))
+    show_outputs(console, rehearsal.outputs)
+
+
+def _as_json(plan: Plan, rehearsal: Rehearsal) -> dict[str, object]:
+    resources = graph.from_checkpoint(rehearsal.resources)
+    return {
+        "simulated": True,
+        "stack": plan.stack,
+        "succeeded": rehearsal.succeeded,
+        "steps": [result.as_json() for result in rehearsal.results],
+        "resources": len([resource for resource in resources if resource.custom]),
+        "timeline": timeline.to_json(timeline.critical_path(resources)),
+        "outputs": rehearsal.outputs,
+    }

@@ -1,0 +1,1 @@
+"""Views of a plan for people and scripts: cost, ports, timeline, picture, reference pages. Pure, apart from `write`."""

@@ -89,7 +89,8 @@ def open_sandbox(
     program.load_plan(stack_name, root)
     found = chosen_engine or engine.locate()
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "stacks").mkdir()
+    for folder in ("stacks", "infra"):  # `main: infra` must exist; the program itself runs in this process
+        (directory / folder).mkdir()
     shutil.copyfile(root / "Pulumi.yaml", directory / "Pulumi.yaml")
     copy = directory / "stacks" / f"Pulumi.{stack_name}.yaml"
     _copy_without_secrets(stack_file.path_of(stack_name, root), copy)

@@ -1,8 +1,8 @@
 """`huddle`: the node's and the client's command line.
 
-To add a command, give its package a `cli.py` with `app = typer.Typer(...)` and a line to `COMMANDS`. Commands are imported
-when they are called, so that a client does not pay for the wrapper. A `HuddleError` becomes its sentence and exit code here
-and nowhere else.
+To add a command, give its package a `cli.py` with `app = typer.Typer(...)` and `COMMANDS` a line. Commands are imported
+when they are called, so that a client does not pay for the wrapper. A `HuddleError` becomes its sentence and exit code
+here and nowhere else.
 """
 
 import importlib

@@ -1,1 +1,1 @@
-"""Models as they lie on a disk: listing the registry, checking a model's files before an engine is asked to read them."""
+"""Models as they lie on a disk: list the registry, check a model's files before an engine must read them."""

@@ -1,0 +1,157 @@
+"""Facts about GPUs and fabrics, from `data/gpus.yaml`: data with its source, no decisions."""
+
+import difflib
+import math
+from dataclasses import dataclass
+from enum import UNIQUE, StrEnum, verify
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from huddle.errors import HuddleError
+
+_DATA = Path(__file__).parent / "data" / "gpus.yaml"
+MIB_PER_GIB = 1024
+
+
+@verify(UNIQUE)
+class Source(StrEnum):
+    """How a figure is known."""
+
+    MEASURED = "measured"
+    REPORTED = "reported"
+    ASSUMED = "assumed"
+
+
+@verify(UNIQUE)
+class Scope(StrEnum):
+    """Whether a fabric joins the GPUs of one node or several nodes."""
+
+    NODE = "node"
+    NETWORK = "network"
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU type. Bandwidth in 10^9 bytes per second, compute in dense bfloat16 TFLOP/s, both from the data sheet."""
+
+    name: str
+    title: str
+    smi_names: tuple[str, ...]
+    memory_mib: int
+    visible_gib: float
+    bandwidth_gb_s: float
+    bf16_tflops: float
+    nvlink_group: int
+    batched_tokens: int
+    source: Source
+    aliases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """A link between GPUs: `points` are (bytes, microseconds) of one all-reduce of two ranks."""
+
+    name: str
+    title: str
+    scope: Scope
+    rdma: bool
+    source: Source
+    points: tuple[tuple[int, float], ...]
+    gbit_per_s: float = 0
+
+    def all_reduce_us(self, size: float, ranks: int = 2) -> float:
+        """Microseconds for one all-reduce of `size` bytes on every one of `ranks` GPUs.
+
+        Interpolated in log-log between the points of two ranks. More ranks move 2(n-1)/n of the bytes in the ring
+        instead of 1, and a small message takes one more hop per doubling: assumptions, measured for two ranks only.
+        """
+        if ranks < 2 or size <= 0:
+            return 0.0
+        moved = size * 2 * (ranks - 1) / ranks
+        first_size, first_us = self.points[0]
+        if moved <= first_size:
+            return first_us * math.log2(ranks)
+        last_size, last_us = self.points[-1]
+        if moved >= last_size:
+            return last_us * moved / last_size
+        for (low, low_us), (high, high_us) in pairwise(self.points):
+            if moved <= high:
+                part = math.log(moved / low) / math.log(high / low)
+                return low_us * (high_us / low_us) ** part
+        raise AssertionError("points are sorted and cover the size")
+
+
+class UnknownHardwareError(HuddleError):
+    """A GPU or fabric that the tables do not have."""
+
+
+def gpu(name: str) -> Gpu:
+    """Look a GPU up by name or alias.
+
+    Raises:
+        UnknownHardwareError: with the nearest names.
+    """
+    return _lookup(gpus(), name, "GPU")
+
+
+def fabric(name: str) -> Fabric:
+    """Look a fabric up by name.
+
+    Raises:
+        UnknownHardwareError: with the nearest names.
+    """
+    return _lookup(fabrics(), name, "fabric")
+
+
+def gpu_by_smi_name(title: str) -> Gpu | None:
+    """The GPU that nvidia-smi calls `title`, or None."""
+    return next((g for g in gpus().values() if title.strip() in g.smi_names), None)
+
+
+@cache
+def gpus() -> dict[str, Gpu]:
+    """All GPUs by name, aliases included."""
+    table: dict[str, Gpu] = {}
+    for name, row in _tables()["gpus"].items():
+        found = Gpu(name=name, **_fields(row))
+        table |= dict.fromkeys((name, *found.aliases), found)
+    return table
+
+
+@cache
+def fabrics() -> dict[str, Fabric]:
+    """All fabrics by name."""
+    return {name: Fabric(name=name, **_fields(row)) for name, row in _tables()["fabrics"].items()}
+
+
+@cache
+def _tables() -> Any:
+    return yaml.safe_load(_DATA.read_text(encoding="utf-8"))
+
+
+def _fields(row: dict[str, Any]) -> dict[str, Any]:
+    converted = {key.replace("-", "_"): value for key, value in row.items()}
+    converted["source"] = Source(converted["source"])
+    if "scope" in converted:
+        converted["scope"] = Scope(converted["scope"])
+        converted["points"] = tuple((int(size), float(us)) for size, us in converted["points"])
+    for key in ("smi_names", "aliases"):
+        if key in converted:
+            converted[key] = tuple(converted[key])
+    return converted
+
+
+T = TypeVar("T")
+
+
+def _lookup(table: dict[str, T], name: str, what: str) -> T:
+    found = table.get(name.lower())
+    if found is not None:
+        return found
+    near = difflib.get_close_matches(name.lower(), table, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(table)}"
+    raise UnknownHardwareError(f"no {what} {name!r}; {hint}")

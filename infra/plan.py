@@ -22,6 +22,7 @@ from infra.vocabulary import (
     DiskSku,
     Environment,
     GatewayInbound,
+    ManagedTag,
     ModelStoreKind,
     Priority,
     PublicAccess,
@@ -54,6 +55,7 @@ class ComputePlan:
     """What all nodes have in common."""
 
     size: VmSize
+    quota_vcpus: int
     image: Image
     zone: str | None
     priority: Priority
@@ -219,8 +221,9 @@ def build(settings: Settings, *, project: str, stack: str, catalogue: Mapping[st
         gpu=VM_SIZES[settings.nodes.size].gpu.partition("-")[0],
     )
     _check_names(names, settings, stack, file)
-    has_bastion = settings.access.bastion.sku not in (BastionSku.NONE, BastionSku.DEVELOPER)
-    addresses = plan_addresses(settings.network, settings.nodes.count, with_bastion=has_bastion)
+    addresses = plan_addresses(
+        settings.network, settings.nodes.count, with_bastion=settings.access.bastion.sku.needs_subnet
+    )
     table = port_table(settings)
     nodes = _nodes(settings, names, addresses, catalogue)
     return Plan(
@@ -230,7 +233,12 @@ def build(settings: Settings, *, project: str, stack: str, catalogue: Mapping[st
         environment=settings.environment,
         location=settings.location,
         tags=MappingProxyType(
-            {"project": project, "stack": stack, "environment": settings.environment.value, **settings.tags}
+            {
+                ManagedTag.PROJECT.value: project,
+                ManagedTag.STACK.value: stack,
+                ManagedTag.ENVIRONMENT.value: settings.environment.value,
+                **settings.tags,
+            }
         ),
         names=names,
         addresses=addresses,
@@ -285,6 +293,7 @@ def _compute(settings: Settings) -> ComputePlan:
     nodes = settings.nodes
     return ComputePlan(
         size=VM_SIZES[nodes.size],
+        quota_vcpus=nodes.quota_vcpus,
         image=nodes.image,
         zone=nodes.zone,
         priority=nodes.priority,
@@ -318,7 +327,7 @@ def _serving(settings: Settings, nodes: tuple[NodePlan, ...], catalogue: Mapping
             ServedModel(
                 name=name,
                 base=catalogue[name],
-                nodes=placement.nodes or tuple(node.number for node in nodes),
+                nodes=tuple(sorted(placement.nodes or (node.number for node in nodes))),
                 system_prompt=placement.system_prompt,
             )
             for name, placement in sorted(settings.serving.models.items())

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from infra.settings import Settings
 from infra.skus import GATEWAY_TIERS
-from infra.vocabulary import SUBNETS, BastionSku, GatewayInbound, GatewayTier, NsgPriority, Topology, Zone
+from infra.vocabulary import SUBNETS, GatewayInbound, GatewayTier, ModelStoreKind, NsgPriority, Topology, Zone
 
 RAY_NODE_MANAGER_PORT = 6380
 RAY_OBJECT_MANAGER_PORT = 6381
@@ -116,17 +116,13 @@ def port_table(settings: Settings) -> tuple[Flow, ...]:
         *_node_flows(settings),
         *_gateway_flows(settings.gateway.tier, settings.gateway.inbound),
         *_endpoint_flows(settings),
-        *(_bastion_flows() if settings.access.bastion.sku not in (BastionSku.NONE, BastionSku.DEVELOPER) else ()),
+        *(_bastion_flows() if settings.access.bastion.sku.needs_subnet else ()),
     )
 
 
 def _node_flows(settings: Settings) -> Iterator[Flow]:
     ports = settings.serving.ports
-    ssh_callers = (
-        {Zone.BASTION: NsgPriority.SSH_FROM_BASTION}
-        if settings.access.bastion.sku not in (BastionSku.NONE, BastionSku.DEVELOPER)
-        else None
-    )
+    ssh_callers = {Zone.BASTION: NsgPriority.SSH_FROM_BASTION} if settings.access.bastion.sku.needs_subnet else None
     nodes = Zone.NODES
     yield _flow(
         "wrapper",
@@ -253,7 +249,7 @@ def _endpoint_flows(settings: Settings) -> Iterator[Flow]:
         "Key Vault, gateway, storage over private addresses",
         {Zone.VIRTUAL_NETWORK: NsgPriority.ENDPOINTS_HTTPS},
     )
-    if settings.model_store.kind.value == "azure-files":
+    if settings.model_store.kind is ModelStoreKind.AZURE_FILES:
         yield _flow(
             "nfs",
             Zone.ENDPOINTS,

@@ -39,7 +39,8 @@ def run(
     expected = sum(resource.custom for resource in graph.registered(plan))
     screen = Screen(console, plan, expected)
     sandbox = open_sandbox(stack, directory)
-    sandbox.set_faults(str(faults.resolve()) if faults else None)
+    if faults is not None:
+        sandbox.set_bad_days(plan, faults.read_text(encoding="utf-8"))
     rehearsal = run_steps(plan, sandbox, steps_of(plan), screen)
     if rehearsal.resources and not as_json:
         _report(console, plan, rehearsal)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ipaddress import IPv4Network
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationInfo, field_validator
 
 from infra.vocabulary import (
     BastionSku,
@@ -41,6 +41,11 @@ def _text(value: object) -> object:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
+def _defaults(value: object) -> object:
+    """Let a key with nothing after it stand for its defaults: `llama-3.1-8b:`."""
+    return {} if value is None else value
+
+
 Cidr = Annotated[IPv4Network, BeforeValidator(_network)]
 Slug = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,48}[a-z0-9]$")]
 TagKey = Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=r"^[^<>%&\\?/]+$")]
@@ -50,13 +55,27 @@ SshPublicKey = Annotated[
 ]
 ZoneNumber = Annotated[str, BeforeValidator(_text), StringConstraints(pattern=r"^[1-3]$")]
 Port = Annotated[int, Field(ge=1024, le=65_535)]
+NodeNumber = Annotated[int, Field(ge=1, strict=True)]
 Guid = Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$")]
+
+
+LOCATION_KEY = "azure-native:location"
+"""The region is the Azure provider's own setting; it stands in the stack file under this key."""
 
 
 class Section(BaseModel):
     """Base of every settings section: frozen, and a misspelt key is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_switch_for_a_number(cls, value: object, info: ValidationInfo) -> object:
+        """Refuse `count: yes`, which Python would count as 1."""
+        field = cls.model_fields[str(info.field_name)]
+        if isinstance(value, bool) and field.annotation in (int, float, int | None):
+            raise ValueError("must be a number, not a switch")
+        return value
 
 
 class Network(Section):
@@ -126,8 +145,8 @@ class ModelStore(Section):
 class ModelPlacement(Section):
     """One served model."""
 
-    nodes: tuple[int, ...] | None = Field(
-        None, description="Node numbers, counted from 1, that serve it; none means all nodes."
+    nodes: tuple[NodeNumber, ...] | None = Field(
+        None, min_length=1, description="Node numbers, counted from 1, that serve it; none means all nodes."
     )
     system_prompt: str | None = Field(
         None, min_length=1, max_length=32_768, description="System prompt for this model, instead of the registry's."
@@ -147,7 +166,7 @@ class Ports(Section):
 class Serving(Section):
     """Which models run where."""
 
-    models: dict[str, ModelPlacement] = Field(
+    models: dict[str, Annotated[ModelPlacement, BeforeValidator(_defaults)]] = Field(
         min_length=1, description="Served models by their name in the model registry (`huddle models list`)."
     )
     topology: Topology = Field(
@@ -220,7 +239,7 @@ class Monitoring(Section):
     """Logs and metrics."""
 
     retention_days: int = Field(30, ge=30, le=730, description="Log Analytics retention (days).")
-    daily_cap_gb: float = Field(1.0, gt=0, description="Log Analytics daily ingestion cap (GB).")
+    daily_cap_gb: float = Field(1.0, gt=0, allow_inf_nan=False, description="Log Analytics daily ingestion cap (GB).")
 
 
 class Jupyter(Section):
@@ -236,7 +255,9 @@ class Settings(Section):
     target: Target = Field(Target.AZURE, description="Where the service lands.")
     environment: Environment = Field(description="`prod` protects data and gateway; `dev` destroys cleanly.")
     location: str = Field(
-        description="Azure region, from `azure-native:location`.", pattern=r"^[a-z0-9]+$", json_schema_extra={"key": ""}
+        description="Azure region by its short name, such as eastus2.",
+        pattern=r"^[a-z0-9]+$",
+        json_schema_extra={"key": LOCATION_KEY},
     )
     name_prefix: str = Field(
         "huddleai", description="First part of every resource name.", pattern=r"^[a-z][a-z0-9]{1,11}$"

@@ -97,6 +97,25 @@ class BastionSku(StrEnum):
     STANDARD = "Standard"
     PREMIUM = "Premium"
 
+    @property
+    def needs_subnet(self) -> bool:
+        """Whether it lives in a subnet of ours (the Developer SKU does not; azure_facts section 6)."""
+        return self not in (BastionSku.NONE, BastionSku.DEVELOPER)
+
+    @property
+    def can_tunnel(self) -> bool:
+        """Whether a native client can tunnel through it."""
+        return self in (BastionSku.STANDARD, BastionSku.PREMIUM)
+
+
+@verify(UNIQUE)
+class ManagedTag(StrEnum):
+    """Tags that this program sets on every resource, so that what a stack left behind can be found."""
+
+    PROJECT = "project"
+    STACK = "stack"
+    ENVIRONMENT = "environment"
+
 
 @verify(UNIQUE)
 class Delivery(StrEnum):

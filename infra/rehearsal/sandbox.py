@@ -18,9 +18,12 @@ from pulumi import automation
 from pulumi.automation import events
 
 from infra import program, stack_file
-from infra.errors import InputError
+from infra.errors import Fault, InputError
+from infra.plan import Plan
 from infra.settings import OPTIONAL_SECRET_KEYS, SECRET_KEYS
+from simulator.errors import SimulatorError
 from simulator.faults import VARIABLE as FAULTS_VARIABLE
+from simulator.faults import load as load_faults
 from simulator.settings import STATE_VARIABLE
 from tools import engine
 
@@ -59,17 +62,28 @@ class Sandbox:
         document["config"] = {**others, **{f"{prefix}{key}": value for key, value in own.items()}}
         self.stack_file.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
 
-    def set_faults(self, text: str | None) -> None:
-        """Switch bad days on (the simulator's fault file as text, or its path) or off."""
-        environment = self.stack.workspace.env_vars
-        if text is None:
-            environment.pop(FAULTS_VARIABLE, None)
-        else:
-            environment[FAULTS_VARIABLE] = text
+    def set_bad_days(self, plan: Plan, faults: str | None = None) -> None:
+        """Give the simulated subscription the quota that the plan counts on, and switch faults on or off.
+
+        `faults` is the text of a fault file of the simulator; a quota in it wins over the plan's.
+        """
+        document: dict[str, Any] = {}
+        if faults is not None:
+            try:
+                load_faults(faults)
+            except SimulatorError as error:
+                raise InputError(Fault("fault file", "", str(error))) from None
+            document = yaml.safe_load(faults)
+        quota = {plan.compute.size.quota_family: plan.compute.quota_vcpus}
+        workspace = self.stack.workspace
+        workspace.env_vars = {
+            **workspace.env_vars,
+            FAULTS_VARIABLE: yaml.safe_dump({"quota": quota, **document}),
+        }
 
     def resources(self) -> list[dict[str, Any]]:
         """The checkpoint's resources as they stand, stack resource included."""
-        return self.stack.export_stack().deployment.get("resources") or []
+        return (self.stack.export_stack().deployment or {}).get("resources") or []
 
 
 def open_sandbox(
@@ -86,7 +100,7 @@ def open_sandbox(
         InputError: the stack file is wrong.
         tools.engine.EngineUnavailableError: there is no Pulumi engine to be had.
     """
-    program.load_plan(stack_name, root)
+    plan = program.load_plan(stack_name, root)
     found = chosen_engine or engine.locate()
     directory.mkdir(parents=True, exist_ok=True)
     for folder in ("stacks", "infra"):  # `main: infra` must exist; the program itself runs in this process
@@ -108,7 +122,9 @@ def open_sandbox(
     stack.set_all_config(
         {f"{stack_file.PROJECT}:{key}": automation.ConfigValue(value, secret=True) for key, value in generated.items()}
     )
-    return Sandbox(directory, stack_name, stack, generated, found)
+    sandbox = Sandbox(directory, stack_name, stack, generated, found)
+    sandbox.set_bad_days(plan)
+    return sandbox
 
 
 def _environment(found: engine.Engine, directory: Path) -> dict[str, str]:
@@ -127,6 +143,3 @@ def _copy_without_secrets(source: Path, target: Path) -> None:
     for key in SECRET_KEYS:
         document["config"].pop(f"{stack_file.PROJECT}:{key}", None)
     target.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
-
-
-__all__ = ["InputError", "OnEvent", "Sandbox", "open_sandbox"]

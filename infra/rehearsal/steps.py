@@ -101,7 +101,7 @@ def _close_public_access(sandbox: Sandbox, on_event: OnEvent) -> None:
 
 def _unprotect(sandbox: Sandbox, _: OnEvent) -> None:
     state = sandbox.stack.export_stack()
-    for resource in state.deployment["resources"]:
+    for resource in (state.deployment or {}).get("resources", []):
         resource.pop("protect", None)
     sandbox.stack.import_stack(state)
 

@@ -1,0 +1,99 @@
+"""The dev stack's life under the real engine on the simulated Azure. The tests run in order and share one stack."""
+
+from __future__ import annotations
+
+import json
+
+from infra.rehearsal.record import RUN_COMMAND, VM, Change
+from tests.engine.life import Life
+
+NIC = "azure-native:network:NetworkInterface"
+DISK = "azure-native:compute:Disk"
+VNET = "azure-native:network:VirtualNetwork"
+GATEWAY = "azure-native:apimanagement:ApiManagementService"
+
+
+def test_preview_after_up_is_empty(created: Life) -> None:
+    assert created.preview().touched() == {}
+
+
+def test_refresh_finds_no_drift_and_the_next_preview_is_empty(created: Life) -> None:
+    created.refresh()
+    assert created.preview().touched() == {}
+
+
+def test_no_secret_is_readable_in_state_or_in_azure(created: Life) -> None:
+    checkpoint = json.dumps(created.sandbox.stack.export_stack().deployment)
+    azure = created.sandbox.azure_state.read_text()
+    for name, value in created.sandbox.secrets.items():
+        assert value not in checkpoint, f"{name} stands in the checkpoint in plain text"
+        assert value not in azure, f"{name} stands in the simulated Azure in plain text"
+
+
+def test_outputs_are_ready_to_use(created: Life) -> None:
+    outputs = created.sandbox.stack.outputs()
+    assert outputs["product_keys"].secret
+    assert set(outputs["product_keys"].value) == {"developers/playground"}
+    assert outputs["nodes"].value == {"huddleai-h100-node-1": "10.0.0.4", "huddleai-h100-node-2": "10.0.0.5"}
+    assert outputs["openai_base_url"].value.endswith("/v1")
+    assert outputs["gateway_url"].value.startswith("https://huddleai-dev-")
+    assert "--show-secrets" in outputs["curl_command"].value
+    assert len(outputs["bundle_digest"].value) == 64
+    key = outputs["product_keys"].value["developers/playground"]
+    assert key
+    assert key not in outputs["curl_command"].value
+
+
+def test_a_system_prompt_reaches_the_nodes_without_touching_a_vm(created: Life) -> None:
+    before = created.sandbox.stack.outputs()["bundle_digest"].value
+    created.edit(lambda s: s["serving"]["models"].update({"hl": {"system_prompt": "Answer in verse."}}))
+    record = created.up()
+    assert set(record.touched_types()) == {RUN_COMMAND}
+    assert len(record.of_type(RUN_COMMAND)) == 2
+    assert created.sandbox.stack.outputs()["bundle_digest"].value != before
+
+
+def test_another_model_reaches_the_nodes_without_touching_a_vm(created: Life) -> None:
+    created.edit(lambda s: s["serving"].update(models={"llama-3.1-8b": {}}))
+    touched = created.up().touched_types()
+    assert VM not in touched
+    assert touched[RUN_COMMAND] == {Change.UPDATE}
+
+
+def test_a_new_image_replaces_the_vms_delete_first_and_keeps_the_rest(created: Life) -> None:
+    created.edit(lambda s: s["nodes"]["image"].update(version="24.04.2026090101"))
+    assert set(created.preview().of_type(VM).values()) == {Change.REPLACE}, "the preview must say so beforehand"
+    record = created.up()
+    assert set(record.of_type(VM).values()) == {Change.REPLACE}
+    for kept in (NIC, DISK, VNET, GATEWAY):
+        assert kept not in record.touched_types()
+    for node in created.sandbox.stack.outputs()["nodes"].value:
+        steps = [op for op, urn in record.order if urn.endswith(f"{VM}::{node}")]
+        assert steps.index("delete-replaced") < steps.index("create-replacement"), f"{node} was not deleted first"
+
+
+def test_the_bundle_is_applied_again_on_a_replaced_vm(created: Life) -> None:
+    applied = [r.name for r in created.azure.of_type("compute:VirtualMachineRunCommandByVirtualMachine")]
+    assert len(applied) == 2
+    assert created.preview().touched() == {}
+
+
+def test_nodes_go_from_two_to_one_to_three(created: Life) -> None:
+    created.grant_vcpus(120)
+    created.edit(lambda s: s["nodes"].update(count=1))
+    record = created.up()
+    assert list(record.of_type(VM).values()).count(Change.DELETE) == 1
+    created.edit(lambda s: s["nodes"].update(count=3))
+    record = created.up()
+    vms = record.of_type(VM)
+    assert sorted(change.value for change in vms.values()) == ["create", "create", "same"]
+    assert len(created.azure.of_type("compute:VirtualMachine")) == 3
+    assert created.preview().touched() == {}
+
+
+def test_destroy_leaves_an_empty_subscription(created: Life) -> None:
+    created.destroy()
+    assert created.azure.resources == {}
+    assert created.sandbox.resources() == [] or all(
+        r["type"].startswith("pulumi:") for r in created.sandbox.resources()
+    )

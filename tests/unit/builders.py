@@ -1,0 +1,52 @@
+"""Plans and scopes for component tests, built the way the product builds them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import pulumi
+
+from components.scope import StackScope
+from infra import stack_file
+from infra.plan import Plan
+from infra.program import plan_of
+from simulator.paths import SUBSCRIPTION
+from tests.unit.recording import CANARY
+
+
+@cache
+def _written(stack: str) -> dict[str, Any]:
+    return stack_file.read(stack)
+
+
+def plan(stack: str = "dev", **changes: Any) -> Plan:
+    """The plan of a stack file with some settings changed: `plan("prod", nodes={"count": 3})`."""
+    values = dict(_written(stack))
+    for key, value in changes.items():
+        full = f"{stack_file.PROJECT}:{key}"
+        old = values.get(full)
+        values[full] = {**old, **value} if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return plan_of(stack_file.from_values(values, stack), stack)
+
+
+def scope(built: Plan) -> StackScope:
+    """The scope that the Azure target would hand to every component."""
+    return StackScope(
+        resource_group_name=built.names.resource_group,
+        location=built.location,
+        tags=built.tags,
+        names=built.names,
+        protect=built.protect,
+    )
+
+
+def secret(name: str) -> pulumi.Output[str]:
+    """A secret whose value is easy to find where it must not be."""
+    return pulumi.Output.secret(f"{CANARY}-{name}")
+
+
+def arm_id(kind: str, name: str) -> str:
+    """An id for something that the component under test only refers to: `arm_id("Microsoft.Network/x", "vnet")`."""
+    return f"/subscriptions/{SUBSCRIPTION}/resourceGroups/group/providers/{kind}/{name}"

@@ -1,0 +1,23 @@
+"""Set up for all unit tests: Pulumi's strictness and the import path of the shared helpers."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+# `from tests.unit.recording import …` must work however pytest is started.
+_ROOT = str(Path(__file__).resolve().parents[2])
+if _ROOT not in sys.path:
+    sys.path.insert(0, _ROOT)
+
+# An Output in an f-string must be an error, not a sentence in a resource's name (pulumi/pulumi#4650).
+os.environ["PULUMI_ERROR_OUTPUT_STRING"] = "1"
+
+
+@pytest.fixture(params=[True, False], ids=["preview", "update"])
+def preview(request: pytest.FixtureRequest) -> bool:
+    """Both ways that the engine runs a program: with unknown outputs, and with known ones."""
+    return bool(request.param)

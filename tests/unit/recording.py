@@ -264,8 +264,10 @@ def run_program(
     """Run a program as the engine would and return what it registered.
 
     `program` may return a mapping, which is exported, so that a test sees a component's outputs in `exports`. Config
-    is the stack file's, with a canary for each secret. Raises whatever the program raises, and AssertionError for inputs
-    that the SDK's types refuse, undeclared outputs, and Outputs turned into text.
+    is the stack file's, with a canary for each secret.
+
+    Raises whatever the program raises, and AssertionError for inputs that the SDK's types refuse, for outputs that
+    nobody declared, and for Outputs turned into text.
     """
     recording = Recording(stack, preview)
     monitor = RecordingMonitor(

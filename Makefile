@@ -6,6 +6,8 @@ MAKEFLAGS += --no-print-directory
 
 STACK ?= dev
 PYTEST_WORKERS ?= 2
+PULUMI_FLAGS ?=
+ARGS ?= about
 python := .venv/bin/python
 export PYTHONUNBUFFERED := 1
 
@@ -46,15 +48,19 @@ lint: setup ## Check style, types, shell, YAML, workflows and the tree's own rul
 
 .PHONY: preview
 preview: setup ## Show what `make up` would change
-	@$(python) -m tools.deploy preview $(STACK)
+	@$(python) -m tools.deploy preview $(STACK) -- $(PULUMI_FLAGS)
 
 .PHONY: up
 up: setup ## Create or update the stack (asks first)
-	@$(python) -m tools.deploy up $(STACK)
+	@$(python) -m tools.deploy up $(STACK) -- $(PULUMI_FLAGS)
 
 .PHONY: destroy
 destroy: setup ## Delete the stack's resources (asks first)
-	@$(python) -m tools.deploy destroy $(STACK)
+	@$(python) -m tools.deploy destroy $(STACK) -- $(PULUMI_FLAGS)
+
+.PHONY: pulumi
+pulumi: setup ## Run any Pulumi command: make pulumi ARGS='config set --secret backend_key -s dev'
+	@$(python) -m tools.engine run -- $(ARGS)
 
 .PHONY: lock
 lock: setup ## Compile all locks again from requirements/*.in (takes newer versions)

@@ -79,8 +79,8 @@ def checks() -> list[tuple[str, Callable[[], Outcome]]]:
     yaml = [path for path in files if is_yaml(path)]
     workflows = [path for path in yaml if path.parent == ROOT / ".github" / "workflows"]
     return [
-        ("ruff check", lambda: run(BIN / "ruff", "check", "--quiet", ".")),
-        ("ruff format", lambda: run(BIN / "ruff", "format", "--check", "--quiet", ".")),
+        ("ruff check", lambda: run(BIN / "ruff", "check", "--quiet", "--output-format", "concise", ".")),
+        ("ruff format", lambda: run(BIN / "ruff", "format", "--check", "--quiet", "--output-format", "concise", ".")),
         ("tree rules", tree_rules),
         (f"yamllint ({len(yaml)} files)", lambda: run_over([BIN / "yamllint", "--strict"], yaml)),
         (f"shellcheck ({len(shell)} files)", lambda: run_over(["shellcheck", "--external-sources"], shell)),

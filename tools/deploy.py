@@ -1,0 +1,116 @@
+"""`make preview|up|destroy`: check stack file, Azure login and state backend, then become the real `pulumi`.
+
+Each thing that is missing ends with one sentence and exit status 2, before Pulumi starts.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+import yaml
+
+from tools.engine import Engine, EngineUnavailableError, locate
+from tools.engine.versions import ROOT
+
+EXIT_INPUT = 2
+EXIT_NO_ENGINE = 3
+TARGET_KEY = "h100-inference:target"
+AZURE = "azure"
+AZ_TIMEOUT_S = 30
+
+# The ways in which the azure-native provider logs in without the az command: all names of one line must be set.
+SERVICE_PRINCIPALS = (
+    ("ARM_CLIENT_ID", "ARM_TENANT_ID", "ARM_SUBSCRIPTION_ID", "ARM_CLIENT_SECRET"),
+    ("ARM_CLIENT_ID", "ARM_TENANT_ID", "ARM_SUBSCRIPTION_ID", "ARM_CLIENT_CERTIFICATE_PATH"),
+    ("ARM_CLIENT_ID", "ARM_TENANT_ID", "ARM_SUBSCRIPTION_ID", "ARM_USE_OIDC"),
+    ("ARM_SUBSCRIPTION_ID", "ARM_USE_MSI"),
+)
+
+
+def target_of(stack_file: Path) -> str:
+    """Where the stack lands; Azure when its (already validated) file does not say."""
+    document = yaml.safe_load(stack_file.read_text(encoding="utf-8"))
+    return str(document["config"].get(TARGET_KEY, AZURE))
+
+
+def has_service_principal(environ: Mapping[str, str]) -> bool:
+    """Whether the environment alone is enough to log in to Azure."""
+    return any(all(environ.get(name) for name in names) for names in SERVICE_PRINCIPALS)
+
+
+def az_is_logged_in() -> bool:
+    """Whether the az command is there and has a subscription selected."""
+    if shutil.which("az") is None:
+        return False
+    try:
+        answer = subprocess.run(["az", "account", "show"], capture_output=True, check=False, timeout=AZ_TIMEOUT_S)
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return answer.returncode == 0
+
+
+def has_backend(environ: Mapping[str, str]) -> bool:
+    """Whether Pulumi knows where to keep the state: by environment, or by an earlier `pulumi login`."""
+    if environ.get("PULUMI_BACKEND_URL") or environ.get("PULUMI_ACCESS_TOKEN"):
+        return True
+    home = Path(environ.get("PULUMI_HOME") or Path(environ.get("HOME") or "/") / ".pulumi")
+    try:
+        return bool(json.loads((home / "credentials.json").read_text(encoding="utf-8")).get("current"))
+    except (OSError, ValueError):
+        return False
+
+
+def obstacle(target: str, environ: Mapping[str, str]) -> str | None:
+    """What is missing for the real thing, as one sentence with the next step; None when nothing is."""
+    if target == AZURE and not has_service_principal(environ) and not az_is_logged_in():
+        return (
+            "No Azure login: run `az login` and `az account set --subscription ID`, or set ARM_CLIENT_ID, "
+            "ARM_TENANT_ID, ARM_SUBSCRIPTION_ID and ARM_CLIENT_SECRET (or ARM_USE_OIDC=true); "
+            "`make rehearse` needs none of it."
+        )
+    if not has_backend(environ):
+        return (
+            "No state backend: run `make pulumi ARGS='login azblob://CONTAINER?storage_account=NAME'`, "
+            "or set PULUMI_BACKEND_URL to the place that keeps the stack's state."
+        )
+    return None
+
+
+def become_pulumi(engine: Engine, command: list[str]) -> NoReturn:
+    """Replace this process. An Output used as text is a bug that must not reach a resource: the SDK then raises."""
+    os.chdir(ROOT)
+    os.execve(engine.pulumi, command, {**engine.environment(), "PULUMI_ERROR_OUTPUT_STRING": "1"})
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Check, then replace this process by pulumi; everything after `--` goes to it."""
+    parser = argparse.ArgumentParser(prog="python -m tools.deploy", description=__doc__)
+    parser.add_argument("action", choices=["preview", "up", "destroy"])
+    parser.add_argument("stack")
+    parser.add_argument("flags", nargs="*", help="more flags for pulumi")
+    options = parser.parse_args(arguments)
+    validate = [ROOT / ".venv/bin/infra", "validate", "-s", options.stack]
+    validated = subprocess.run(validate, check=False, stdout=sys.stderr)  # stdout is pulumi's: it may be JSON
+    if validated.returncode:
+        return validated.returncode
+    problem = obstacle(target_of(ROOT / "stacks" / f"Pulumi.{options.stack}.yaml"), os.environ)
+    if problem:
+        print(problem, file=sys.stderr)
+        return EXIT_INPUT
+    try:
+        engine = locate()
+    except EngineUnavailableError as error:
+        print(error, file=sys.stderr)
+        return EXIT_NO_ENGINE
+    print(f"pulumi {options.action} of stack {options.stack} (Pulumi {engine.version})", file=sys.stderr, flush=True)
+    become_pulumi(engine, ["pulumi", options.action, "--stack", options.stack, *options.flags])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

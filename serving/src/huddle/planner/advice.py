@@ -28,7 +28,8 @@ def memory_refusals(case: Case) -> Iterator[str]:
         yield (
             f"{case.model.name} in {case.precision} needs {account.weights_gib:.1f} GiB of weights and "
             f"{account.activation_gib + account.non_torch_gib:.1f} GiB of working memory on each GPU as "
-            f"TP {layout.tensor} × PP {layout.pipeline}, and one {gpu.name} grants {account.granted_gib:.1f} GiB at {ask.utilization:g}: "
+            f"TP {layout.tensor} × PP {layout.pipeline}, and one {gpu.name} grants "
+            f"{account.granted_gib:.1f} GiB at {ask.utilization:g}: "
             f"{-account.kv_gib:.1f} GiB are missing"
         )
     elif account.sequences(ask.max_model_len) < 1:
@@ -115,7 +116,8 @@ def _replica_advice(case: Case, compared: Sequence[Option]) -> Iterator[str]:
     told = "run replicas" if replicas.rates[256] > wide.rates[256] else "tensor parallel is the faster one here"
     yield (
         f"{told}: {total} replicas give {replicas.rates[256]:,.0f} tok/s at 256 streams and "
-        f"{replicas.rates[1]:,.0f} to one; tensor parallel over {gpus.fabric(wide.fabric).title} gives {wide.rates[256]:,.0f} and {wide.rates[1]:,.0f}, "
+        f"{replicas.rates[1]:,.0f} to one; tensor parallel over {gpus.fabric(wide.fabric).title} gives "
+        f"{wide.rates[256]:,.0f} and {wide.rates[1]:,.0f}, "
         f"because {2 * case.shape.layers} all-reduces cost {wide.all_reduce_ms:.1f} ms on every token and "
         f"{wide.prefill_all_reduce_ms:.0f} ms on a prompt of 512"
     )

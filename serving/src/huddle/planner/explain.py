@@ -61,8 +61,8 @@ def _speed_lines(v: Verdict) -> list[str]:
     launch = engine.shape.layers * c.LAYER_US / 1e3
     lines = [
         "Speed of one stream (512 tokens in, 128 out)",
-        f"  ceiling             {engine.ceiling:8,.0f}  tok/s = {gpu.bandwidth_gb_s:,.0f} GB/s over {read / 1e9:.2f} GB "
-        "of weights a token",
+        f"  ceiling             {engine.ceiling:8,.0f}  tok/s = {gpu.bandwidth_gb_s:,.0f} GB/s over {read / 1e9:.2f} "
+        "GB of weights a token",
         f"  expected            {engine.one_stream():8,.0f}  tok/s; a token takes {step:.2f} ms: weights "
         f"{read / 1e6 / bandwidth:.2f} (at {bandwidth / 1e3:.2f} TB/s), {engine.shape.layers} layers {launch:.2f}, "
         f"all-reduces {engine.all_reduce_ms:.2f}, hops {engine.hops_ms:.2f}",

@@ -1,0 +1,157 @@
+"""What must hold over all resources of any stack. Each function yields a sentence for each violation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from typing import Any
+
+from infra.plan import Plan
+from infra.vocabulary import SUBNETS
+from simulator import schema
+from simulator.values import UNKNOWN
+from tests.unit.recording import Recorded, Recording
+
+INLINE_OR_STANDALONE: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "network:VirtualNetwork": ("subnets", ("network:Subnet",)),
+    "network:NetworkSecurityGroup": ("securityRules", ("network:SecurityRule",)),
+    "network:RouteTable": ("routes", ("network:Route",)),
+    "keyvault:Vault": ("properties.accessPolicies", ("keyvault:AccessPolicy",)),
+    "compute:VirtualMachine": ("storageProfile.dataDisks", ("compute:VirtualMachineDataDiskAttachment",)),
+}
+"""Parents whose children can be written in two places (field bug 7)."""
+HOLDS_DATA = ("compute:Disk", "storage:StorageAccount", "keyvault:Vault", "apimanagement:ApiManagementService")
+"""What `prod` promises to protect: data and the gateway."""
+GATEWAY_WRITES_IN_A_ROW = ("apimanagement:Subscription", "apimanagement:ProductApi")
+
+
+def fixed_names_replace_delete_first(recording: Recording) -> Iterator[str]:
+    """Field bug 2: the engine creates before it deletes, and a fixed name then exists already."""
+    for resource in _custom(recording):
+        if resource.replace_on_changes and _has_fixed_name(resource) and resource.delete_before_replace is not True:
+            yield f"{resource.type} {resource.name} replaces on changes but is not deleted first"
+
+
+def children_stand_in_one_place(recording: Recording) -> Iterator[str]:
+    """Field bug 7: inline children are wiped by, or wipe, standalone ones."""
+    for parent, (inline, standalone) in INLINE_OR_STANDALONE.items():
+        has_inline = any(resource[inline] for resource in recording.of(parent))
+        loose = [resource.name for kind in standalone for resource in recording.of(kind)]
+        if has_inline and loose:
+            yield f"{parent} has inline {inline}, and also standalone {', '.join(loose)}"
+
+
+def what_holds_data_is_protected(recording: Recording, plan: Plan) -> Iterator[str]:
+    """`prod` protects data and gateway; everything in other stacks can be destroyed."""
+    for resource in _custom(recording):
+        kind = resource.type.removeprefix("azure-native:")
+        if plan.protect and kind in HOLDS_DATA and not resource.protect:
+            yield f"{kind} {resource.name} is not protected in {plan.stack}"
+        if not plan.protect and (resource.protect or resource.retain_on_delete):
+            yield f"{kind} {resource.name} can't be destroyed in {plan.stack}"
+
+
+def nodes_have_no_public_address(recording: Recording) -> Iterator[str]:
+    """Nothing on a node's interface is reachable from the internet."""
+    for nic in recording.of("network:NetworkInterface"):
+        for configuration in nic["ipConfigurations"] or []:
+            if "publicIPAddress" in configuration:
+                yield f"{nic.name} has a public address"
+
+
+def security_rules_match_the_port_table(recording: Recording, plan: Plan) -> Iterator[str]:
+    """Every allowed port is in the table with that caller, and every network flow of the table is allowed."""
+    allowed = {
+        (group["networkSecurityGroupName"], rule["direction"], port)
+        for group in recording.of("network:NetworkSecurityGroup")
+        for rule in group["securityRules"] or []
+        if rule["access"] == "Allow"
+        for port in _ports(rule)
+    }
+    wanted = {
+        (plan.names.nsg(zone), "Inbound" if flow.listener is zone else "Outbound", port)
+        for zone in SUBNETS
+        if zone in plan.addresses.subnets
+        for flow in plan.ports
+        for port in flow.port_ranges
+        if (flow.listener is zone and not flow.loopback_only) or (flow.listener not in SUBNETS and zone in flow.callers)
+    }
+    for group, direction, port in sorted(allowed - wanted):
+        yield f"{group} allows {direction.lower()} {port}, which is not in the port table"
+    for group, direction, port in sorted(wanted - allowed):
+        yield f"{group} lacks {direction.lower()} {port}, which is in the port table"
+
+
+def security_groups_end_with_a_deny(recording: Recording) -> Iterator[str]:
+    """Azure's default rules let a whole VNet talk; ours say no last."""
+    for group in recording.of("network:NetworkSecurityGroup"):
+        inbound = [rule for rule in group["securityRules"] or [] if rule["direction"] == "Inbound"]
+        last = max(inbound, key=lambda rule: rule["priority"], default=None)
+        if last is None or last["access"] != "Deny" or last["sourceAddressPrefix"] != "*":
+            yield f"{group.name} does not end with a deny"
+
+
+def nodes_that_share_a_disk_come_one_by_one(recording: Recording) -> Iterator[str]:
+    """Field bug 5: two VMs that attach the same disk at once fail."""
+    sharing = [vm for vm in recording.of("compute:VirtualMachine") if vm["storageProfile.dataDisks"]]
+    for first, second in pairwise(sharing):
+        if not recording.waits_for(second, first):
+            yield f"{second.name} does not wait for {first.name}, which attaches the same disk"
+
+
+def gateway_entities_are_written_one_by_one(recording: Recording) -> Iterator[str]:
+    """Field bug 13: API Management answers parallel writes with 412."""
+    for kind in GATEWAY_WRITES_IN_A_ROW:
+        for first, second in pairwise(recording.of(kind)):
+            if not recording.waits_for(second, first):
+                yield f"{second.name} does not wait for {first.name}"
+
+
+def components_say_what_they_made(recording: Recording) -> Iterator[str]:
+    """Without register_outputs a component stays open in displays and its outputs are not in state."""
+    for resource in recording.resources:
+        if resource.type.startswith("h100:") and resource.urn not in recording.outputs:
+            yield f"{resource.type} {resource.name} never registers its outputs"
+
+
+def resources_belong_to_a_component(recording: Recording) -> Iterator[str]:
+    """Only the resource group stands at the top: everything else has a component that explains it."""
+    for resource in _custom(recording):
+        parent = recording.by_urn(resource.parent)
+        if resource.type != "azure-native:resources:ResourceGroup" and (
+            parent is None or not parent.type.startswith("h100:")
+        ):
+            yield f"{resource.type} {resource.name} has no component around it"
+
+
+def everything_carries_the_tags(recording: Recording, plan: Plan) -> Iterator[str]:
+    """What costs money can be found by its tags."""
+    for resource in _custom(recording):
+        kind = schema.resource(resource.type)
+        if "tags" not in kind.inputs or "location" not in kind.inputs:
+            continue
+        tags = resource["tags"]
+        missing = [key for key, value in plan.tags.items() if not isinstance(tags, dict) or tags.get(key) != value]
+        if missing:
+            yield f"{resource.type} {resource.name} lacks the tags {', '.join(missing)}"
+
+
+def _custom(recording: Recording) -> list[Recorded]:
+    return [resource for resource in recording.resources if resource.custom and "azure-native:" in resource.type]
+
+
+def _name(resource: Recorded) -> Any:
+    from simulator.paths import path_of  # noqa: PLC0415
+
+    path = path_of(schema.resource(resource.type))
+    return resource.plain.get(path.name_param)
+
+
+def _has_fixed_name(resource: Recorded) -> bool:
+    return _name(resource) is not None and _name(resource) is not UNKNOWN
+
+
+def _ports(rule: Mapping[str, Any]) -> list[str]:
+    many = rule.get("destinationPortRanges") or []
+    one = rule.get("destinationPortRange")
+    return [*many, *([one] if one else [])]

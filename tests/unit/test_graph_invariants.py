@@ -1,0 +1,68 @@
+"""Every stack's whole graph, as registered in preview and in update, against what must always hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+
+import pytest
+
+from infra import program, stack_file
+from infra.plan import Plan
+from tests.unit import invariants
+from tests.unit.recording import Recording, assert_no_canary_outside_secrets, run_program
+
+STACKS = stack_file.names()
+OVER_RECORDING = (
+    invariants.fixed_names_replace_delete_first,
+    invariants.children_stand_in_one_place,
+    invariants.nodes_have_no_public_address,
+    invariants.security_groups_end_with_a_deny,
+    invariants.nodes_that_share_a_disk_come_one_by_one,
+    invariants.gateway_entities_are_written_one_by_one,
+    invariants.components_say_what_they_made,
+    invariants.resources_belong_to_a_component,
+)
+OVER_RECORDING_AND_PLAN = (
+    invariants.what_holds_data_is_protected,
+    invariants.security_rules_match_the_port_table,
+    invariants.everything_carries_the_tags,
+)
+
+
+@cache
+def recording_of(stack: str, preview: bool) -> Recording:
+    return run_program(program.main, stack, preview)
+
+
+@pytest.fixture(params=STACKS)
+def plan(request: pytest.FixtureRequest) -> Plan:
+    return program.load_plan(request.param)
+
+
+@pytest.fixture
+def recording(plan: Plan, preview: bool) -> Recording:
+    return recording_of(plan.stack, preview)
+
+
+@pytest.mark.parametrize("holds", OVER_RECORDING, ids=lambda holds: holds.__name__)
+def test_invariant(holds: Callable[[Recording], Iterator[str]], recording: Recording) -> None:
+    assert list(holds(recording)) == []
+
+
+@pytest.mark.parametrize("holds", OVER_RECORDING_AND_PLAN, ids=lambda holds: holds.__name__)
+def test_invariant_of_the_plan(
+    holds: Callable[[Recording, Plan], Iterator[str]], recording: Recording, plan: Plan
+) -> None:
+    assert list(holds(recording, plan)) == []
+
+
+def test_no_secret_leaves_its_mark(recording: Recording) -> None:
+    assert_no_canary_outside_secrets(recording)
+
+
+def test_preview_and_update_register_the_same_resources(plan: Plan) -> None:
+    previewed, updated = (recording_of(plan.stack, preview) for preview in (True, False))
+    assert sorted(resource.urn for resource in previewed.resources) == sorted(
+        resource.urn for resource in updated.resources
+    )

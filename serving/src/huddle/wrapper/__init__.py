@@ -1,0 +1,1 @@
+"""The OpenAI-compatible front of vLLM: checks requests, adds system prompts, relays answers byte for byte."""

@@ -1,0 +1,155 @@
+"""Who is calling: the gateway with a backend key, or a subscriber with a key of our own."""
+
+import hashlib
+import hmac
+import os
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import UNIQUE, StrEnum, verify
+from pathlib import Path
+from typing import Final
+
+from huddle.wrapper.config import BACKEND_KEYS_CREDENTIAL, ConfigError, ProductConfig
+from huddle.wrapper.errors import ErrorType, Refusal
+from huddle.wrapper.http1 import Head
+
+BACKEND_KEY_HEADER: Final = b"x-backend-key"
+PRODUCT_HEADER: Final = b"x-huddle-product"
+TENANT_HEADER: Final = b"x-huddle-tenant"
+KEY_PREFIX: Final = "hk-"
+_KEY_CHARS_MIN: Final = 16
+_TENANT_CHARS_MAX: Final = 128
+
+
+@verify(UNIQUE)
+class Via(StrEnum):
+    """How a caller was recognised."""
+
+    GATEWAY = "gateway"
+    OWN_KEY = "own-key"
+    NOBODY = "unauthenticated"  # only where authentication is off
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A recognised caller. `product` is empty for a gateway that named none; `tenant` keeps callers' caches apart."""
+
+    via: Via
+    product: str = ""
+    tenant: str = ""
+
+
+class Keyring:
+    """The keys that are accepted now. Only hashes are kept in memory."""
+
+    def __init__(
+        self, backend_keys: Iterable[str], products: Mapping[str, ProductConfig], *, authentication: bool
+    ) -> None:
+        self._backend = tuple(_digest(key) for key in backend_keys)
+        self._products = frozenset(products)
+        self._own = {
+            bytes.fromhex(key.sha256): Caller(Via.OWN_KEY, name, key.name)
+            for name, product in products.items()
+            for key in product.keys
+        }
+        self._authentication = authentication
+
+    @property
+    def empty(self) -> bool:
+        """True when nobody could ever be let in."""
+        return not self._backend and not self._own
+
+    def identify(self, head: Head) -> Caller:
+        """The caller of a request. Raises `Refusal` (401, or 403 for a product that does not exist).
+
+        The product and tenant headers count only beside a backend key: anybody else could write anything there.
+        """
+        backend_key = head.text(BACKEND_KEY_HEADER)
+        if backend_key is not None:
+            if not self._is_backend_key(backend_key):
+                raise _unauthenticated("the backend key is not valid")
+            return self._from_gateway(head, Via.GATEWAY)
+        if not self._authentication:
+            return self._from_gateway(head, Via.NOBODY)
+        authorization = head.text(b"authorization")
+        if authorization is None:
+            raise _unauthenticated("a key is required: send 'Authorization: Bearer KEY'")
+        scheme, _, token = authorization.partition(" ")
+        caller = self._own.get(_digest(token.strip())) if scheme.lower() == "bearer" else None
+        if caller is None:
+            raise _unauthenticated("the key is not valid")
+        return caller
+
+    def _is_backend_key(self, presented: str) -> bool:
+        digest = _digest(presented)
+        # Every key is compared, so that time tells neither which one matched nor how much of it.
+        return sum(hmac.compare_digest(digest, known) for known in self._backend) > 0
+
+    def _from_gateway(self, head: Head, via: Via) -> Caller:
+        product = head.text(PRODUCT_HEADER) or ""
+        tenant = (head.text(TENANT_HEADER) or product)[:_TENANT_CHARS_MAX]
+        if product and product not in self._products:
+            raise Refusal(403, "unknown_product", "this product is not configured here", type=ErrorType.PERMISSION)
+        return Caller(via, product, tenant)
+
+
+def read_backend_keys(file: Path | None, environment: Mapping[str, str] = os.environ) -> list[str]:
+    """The backend keys: from `file`, else from the systemd credential, else none. Raises `ConfigError`.
+
+    One key a line; empty lines and lines that begin with `#` are skipped. Several keys allow rotation: add the new one,
+    change the gateway, remove the old one.
+    """
+    if file is None:
+        directory = environment.get("CREDENTIALS_DIRECTORY")
+        file = Path(directory) / BACKEND_KEYS_CREDENTIAL if directory else None
+        if file is None or not file.exists():
+            return []
+    lines = [line.strip() for line in read_secret(file, "backend keys").splitlines()]
+    keys = [line for line in lines if line and not line.startswith("#")]
+    for number, key in enumerate(keys, 1):
+        if len(key) < _KEY_CHARS_MIN or not key.isascii() or not key.isprintable() or " " in key:
+            raise ConfigError(
+                f"{file}: key {number} is not usable: at least {_KEY_CHARS_MIN} printable ASCII characters, no spaces"
+            )
+    return keys
+
+
+def read_secret(file: Path, what: str) -> str:
+    """The text of a secret file. Raises `ConfigError`, never with any of the text in it."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise ConfigError(f"{file}: cannot read the {what} ({reason})") from None
+    if not text.strip():
+        raise ConfigError(f"{file}: the file for the {what} is empty")
+    return text
+
+
+def new_key() -> tuple[str, str]:
+    """A fresh subscriber's key (256 bits), and the hash that goes into the configuration."""
+    key = KEY_PREFIX + secrets.token_urlsafe(32)
+    return key, hashlib.sha256(key.encode()).hexdigest()
+
+
+def cache_salt(secret: bytes, caller: Caller) -> str:
+    """The prefix-cache salt of a caller: same tenant, same salt; nobody can guess another's.
+
+    Without it, a cached prefix of one tenant answers faster for another who guesses it (CVE-2025-46570).
+    """
+    name = "\0".join((caller.product, caller.tenant)).encode()
+    return hmac.new(secret, name, hashlib.sha256).hexdigest()[:32]
+
+
+def holders(products: Mapping[str, ProductConfig]) -> Sequence[tuple[str, str]]:
+    """Every (product, key holder) that limits are kept for."""
+    return [(name, key.name) for name, product in products.items() for key in product.keys]
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
+
+
+def _unauthenticated(message: str) -> Refusal:
+    return Refusal(401, "invalid_api_key", message, type=ErrorType.AUTHENTICATION)

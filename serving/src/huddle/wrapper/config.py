@@ -1,0 +1,252 @@
+"""The wrapper's configuration: `/etc/huddle/wrapper.yaml`, overridden by the environment and by flags.
+
+Secrets are never in it: it names files that hold keys, or the hashes of keys.
+"""
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from huddle import yaml_source
+from huddle.errors import HuddleError
+from huddle.wrapper.prompts import ClientSystem
+from huddle.wrapper.upstream import Address
+
+DEFAULT_PATH: Final = Path("/etc/huddle/wrapper.yaml")
+BACKEND_KEYS_CREDENTIAL: Final = "huddle-backend-keys"
+"""Name of the systemd credential (LoadCredential=) that is read when no file is named."""
+_NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}$"
+_SLUG: Final = r"^[a-z0-9][a-z0-9-]{0,63}$"
+
+
+class ConfigError(HuddleError):
+    """The configuration cannot be used; `sentences` has one line for each problem."""
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("\n".join(problems))
+        self._problems = problems
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """One sentence for each problem."""
+        return self._problems
+
+
+def _bind(text: str) -> str:
+    if text.startswith("unix:/"):
+        return text
+    host, _, port = text.rpartition(":")
+    try:
+        ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        raise ValueError(f"{text!r} is not an address to listen on: use IP:PORT, [IPv6]:PORT or unix:/PATH") from None
+    if not port.isdigit() or int(port) > 65_535:
+        raise ValueError(f"{text!r} has no valid port (0 to 65535)")
+    return text
+
+
+Bind = Annotated[str, AfterValidator(_bind)]
+Seconds = Annotated[float, Field(gt=0, le=86_400)]
+
+
+class Section(BaseModel):
+    """Frozen, and a key that it does not know is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ModelConfig(Section):
+    """One served model."""
+
+    upstream_model: str | None = Field(
+        None,
+        pattern=_NAME,
+        description="Name by which the engine knows it; the served name when left out. Answers show the engine's name, "
+        "since their bytes are not touched: better give the engine all names (`--served-model-name a b`).",
+    )
+    system_prompt_file: Path | None = Field(None, description="UTF-8 text; must not be empty.")
+    prompt_id: str | None = Field(
+        None, pattern=_NAME, description="Shown in X-Huddle-Prompt-Id and in logs; the served name when left out."
+    )
+    client_system: ClientSystem = Field(
+        ClientSystem.APPEND, description="What happens to a client's own system text when there is a system prompt."
+    )
+    max_output_tokens: int | None = Field(None, ge=1, description="Most output tokens of one answer.")
+    max_model_len: int | None = Field(
+        None, ge=1, description="Context (tokens); asked from the engine when left out. Bounds what is reserved."
+    )
+    description: str = ""
+
+
+class KeyConfig(Section):
+    """A key of a product, by its hash."""
+
+    name: str = Field(pattern=_SLUG, description="Who holds it; shown in logs and metrics, and the unit of limits.")
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="From `huddle wrapper key`.")
+
+
+class ProductConfig(Section):
+    """A product: what its subscribers may use. Behind a gateway the gateway enforces the limits; own keys are ours."""
+
+    models: tuple[str, ...] | None = Field(None, min_length=1, description="Served names; all when left out.")
+    system_prompt_file: Path | None = Field(None, description="Placed before the model's own prompt.")
+    prompt_id: str | None = Field(None, pattern=_NAME)
+    client_system: ClientSystem = ClientSystem.APPEND
+    max_output_tokens: int | None = Field(None, ge=1)
+    keys: tuple[KeyConfig, ...] = Field((), description="Own keys, for places without a gateway.")
+    requests_per_minute: int | None = Field(None, ge=1, description="For each key.")
+    tokens_per_minute: int | None = Field(None, ge=1, description="For each key; input and output.")
+    tokens_per_day: int | None = Field(None, ge=1, description="For each key, over any 24 hours.")
+    max_concurrency: int | None = Field(None, ge=1, description="Requests at the same time, for each key.")
+
+
+class LimitsConfig(Section):
+    """Sizes and counts. Over them, a request is refused."""
+
+    connections: int = Field(4_096, ge=1, description="Open client connections.")
+    concurrency: int = Field(1_024, ge=1, description="Requests at the engine at the same time.")
+    queue: int = Field(256, ge=0, description="Requests waiting for that; more get 429 at once.")
+    head_bytes: int = Field(32_768, ge=1_024)
+    headers: int = Field(64, ge=8)
+    target_bytes: int = Field(2_048, ge=64)
+    body_bytes: int = Field(8_388_608, ge=1_024, description="One request's body.")
+    buffered_bytes: int = Field(67_108_864, ge=1_024, description="All request bodies in memory together.")
+    n: int = Field(8, ge=1)
+    output_tokens: int = Field(32_768, ge=1)
+    messages: int = Field(1_024, ge=1)
+    inputs: int = Field(2_048, ge=1, description="Texts in one embeddings or completions request.")
+    media: int = Field(16, ge=0, description="Images, sounds and films in one request.")
+    tools: int = Field(128, ge=0)
+    stop: int = Field(16, ge=0)
+    logprobs: int = Field(20, ge=0)
+    list_items: int = Field(1_024, ge=1)
+    depth: int = Field(64, ge=8, description="Nesting of the JSON body.")
+
+
+class TimeoutsConfig(Section):
+    """Seconds."""
+
+    client_idle_s: Seconds = Field(75, description="Between two requests on one connection.")
+    client_head_s: Seconds = Field(10, description="For a request's head to arrive.")
+    client_body_s: Seconds = Field(60, description="For its body to arrive.")
+    client_stall_s: Seconds = Field(60, description="Without the client reading any of its answer.")
+    queue_s: Seconds = Field(30, description="Waiting for a free place at the engine.")
+    connect_s: Seconds = Field(2, description="For the engine to accept a connection.")
+    first_byte_s: Seconds = Field(600, description="For the engine's answer to begin (for a plain answer: to be done).")
+    idle_s: Seconds = Field(180, description="Between two pieces of an answer.")
+    total_s: Seconds = Field(3_600, description="For a whole request.")
+    keepalive_s: Seconds = Field(15, description="Silence at the start of a stream until a comment is sent.")
+    drain_notice_s: float = Field(
+        0, ge=0, le=300, description="Still serving after SIGTERM, with /ready at 503, so that a balancer can notice."
+    )
+    drain_s: Seconds = Field(600, description="For running requests to finish after that.")
+
+
+class WrapperConfig(Section):
+    """The whole file."""
+
+    listen: Bind = "0.0.0.0:8000"
+    metrics_listen: Bind | None = "127.0.0.1:9400"
+    upstream: str = "http://127.0.0.1:5005"
+    upstream_key_file: Path | None = Field(None, description="The engine's own API key, when it has one.")
+    backend_keys_file: Path | None = Field(
+        None, description=f"Keys of the gateway, one a line; the credential {BACKEND_KEYS_CREDENTIAL} when left out."
+    )
+    cache_salt_file: Path | None = Field(
+        None, description="Secret behind the per-tenant cache salts; made anew at each start when left out."
+    )
+    authentication: bool = Field(True, description="May only be false when listening on loopback.")
+    workers: int = Field(1, ge=1, le=64, description="Processes that share the port; limits are divided among them.")
+    media_url_prefixes: tuple[str, ...] = Field(
+        (), description="Where the engine may fetch media from (`https://host/path/`); data: URLs are always allowed."
+    )
+    models: dict[Annotated[str, Field(pattern=_NAME)], ModelConfig] = Field(min_length=1)
+    products: dict[Annotated[str, Field(pattern=_SLUG)], ProductConfig] = Field(default_factory=dict)
+    limits: LimitsConfig = LimitsConfig()
+    timeouts: TimeoutsConfig = TimeoutsConfig()
+
+    @field_validator("upstream")
+    @classmethod
+    def _upstream_is_an_address(cls, text: str) -> str:
+        Address.parse(text)
+        return text
+
+    @field_validator("media_url_prefixes")
+    @classmethod
+    def _prefixes_end_the_host(cls, prefixes: tuple[str, ...]) -> tuple[str, ...]:
+        for prefix in prefixes:
+            if not re.fullmatch(r"https?://[A-Za-z0-9.-]+(:\d+)?/\S*", prefix):
+                raise ValueError(f"{prefix!r} is not a URL prefix with a whole host (https://host/...)")
+        return prefixes
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        for name, product in self.products.items():
+            for model in product.models or ():
+                if model not in self.models:
+                    raise ValueError(f"products.{name}.models: {model!r} is not one of {', '.join(self.models)}")
+            for limit in ("requests_per_minute", "tokens_per_minute", "tokens_per_day", "max_concurrency"):
+                value = getattr(product, limit)
+                if value is not None and value < self.workers:
+                    raise ValueError(f"products.{name}.{limit}: {value} cannot be divided among {self.workers} workers")
+        names = [key.sha256 for product in self.products.values() for key in product.keys]
+        if len(set(names)) != len(names):
+            raise ValueError("products: one key is given to two holders; every key has one")
+        if not self.authentication and not is_loopback(self.listen):
+            raise ValueError("authentication: may only be false when 'listen' is a loopback address or a unix socket")
+        return self
+
+
+def is_loopback(bind: str) -> bool:
+    """Whether only this machine can reach an address."""
+    return bind.startswith("unix:") or ipaddress.ip_address(bind.rpartition(":")[0].strip("[]")).is_loopback
+
+
+def load(path: Path, overrides: Mapping[str, Any]) -> WrapperConfig:
+    """Read the file and lay `overrides` (flags, environment; None means not given) over it.
+
+    Raises `ConfigError` with one sentence for each problem: file, line, key, what is allowed.
+    """
+    try:
+        document = yaml_source.parse(path)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot read the wrapper's configuration ({error.strerror or error})") from error
+    except yaml_source.YamlSourceError as error:
+        raise ConfigError(f"{path}:{error.line}: the wrapper's configuration {error}") from error
+    problems = [
+        f"{path}:{again}: {_dotted(key)}: given twice; the first is on line {first}, keep one"
+        for key, first, again in document.duplicates
+    ]
+    if problems:
+        raise ConfigError(*problems)
+    if not isinstance(document.data, dict):
+        raise ConfigError(f"{path}:1: the wrapper's configuration must be a mapping with the key 'models'")
+    given = {key: value for key, value in overrides.items() if value is not None}
+    try:
+        return WrapperConfig.model_validate({**document.data, **given})
+    except ValidationError as error:
+        raise ConfigError(
+            *(f"{path}:{document.line(_key_path(e['loc']))}: {_sentence(e)}" for e in error.errors())
+        ) from error
+
+
+def _key_path(location: tuple[int | str, ...]) -> tuple[int | str, ...]:
+    return tuple(part for part in location if part != "[key]")
+
+
+def _sentence(error: Any) -> str:
+    where = _dotted(_key_path(error["loc"]))
+    if error["type"] == "extra_forbidden":
+        return f"{where}: there is no such key here"
+    text = str(error["msg"]).removeprefix("Value error, ")
+    if error["type"] == "missing":
+        text = "is missing"
+    return f"{where}: {text}" if where else text
+
+
+def _dotted(path: tuple[int | str, ...]) -> str:
+    return ".".join(str(part) for part in path)

@@ -1,0 +1,321 @@
+"""One client's connection: reads requests one at a time, writes answers, watches for the client going away.
+
+The state machine is READING → ANSWERING → READING …, with LINGERING before a close that must not cost the client its
+answer: closing a socket that still holds unread bytes resets it, and a reset can overtake the answer on the wire.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from email.utils import formatdate
+from enum import Enum, auto
+from typing import Final, Protocol, cast
+
+from huddle.wrapper.errors import Refusal, malformed
+from huddle.wrapper.http1 import Head, HttpLimits, RequestReader, status_line
+
+_UNSOLICITED_MAX: Final = 64 * 1024  # bytes a client may send after its request before it is cut off
+_LINGER_BYTES: Final = 1024 * 1024
+_LINGER_S: Final = 2.0
+_WRITE_BUFFER_BYTES: Final = 64 * 1024  # per slow reader, beyond the kernel's own buffer
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTimeouts:
+    """Seconds that a client may take."""
+
+    idle_s: float = 75.0  # between requests
+    head_s: float = 10.0  # from the first byte to the end of the head
+    body_s: float = 60.0  # from the end of the head to the end of the body
+    write_stall_s: float = 60.0  # without reading any of the answer while there is some to read
+
+
+class Answer(Protocol):
+    """What is producing the answer to a connection's current request."""
+
+    def client_gone(self) -> None:
+        """The client's connection is lost; stop the work."""
+
+    def pause(self) -> None:
+        """The client reads too slowly; stop producing."""
+
+    def resume(self) -> None:
+        """The client has caught up."""
+
+
+class Service(Protocol):
+    """What a connection asks of the server behind it."""
+
+    http_limits: HttpLimits
+    client_timeouts: ClientTimeouts
+    draining: bool
+
+    def connected(self, connection: "ClientConnection") -> bool:
+        """Register; False when there are too many connections already."""
+
+    def disconnected(self, connection: "ClientConnection") -> None:
+        """Forget."""
+
+    def admit(self, head: Head) -> object:
+        """Judge the head before any body is read; returns what `answer` needs. Raises `Refusal`."""
+
+    def buffer(self, delta: int) -> None:
+        """Account for request bytes held in memory. Raises `Refusal` when there is no room for more."""
+
+    def answer(self, connection: "ClientConnection", admitted: object, body: bytes) -> Answer | None:
+        """Start answering; None when the answer is already written."""
+
+    def refused(self, head: Head | None, refusal: Refusal) -> list[tuple[str, str]]:
+        """Note a refusal made before `answer`; returns headers for it."""
+
+
+class State(Enum):
+    """What the connection is doing."""
+
+    READING = auto()
+    ANSWERING = auto()
+    LINGERING = auto()
+    CLOSED = auto()
+
+
+class ClientConnection(asyncio.Protocol):
+    """The server side of one TCP connection."""
+
+    def __init__(self, service: Service, clock: Callable[[], float] = time.monotonic) -> None:
+        self._service = service
+        self._clock = clock
+        self._transport: asyncio.Transport
+        self._reader = RequestReader(service.http_limits)
+        self._admitted: object = None
+        self._answer: Answer | None = None
+        self._buffered = 0
+        self._unsolicited = 0
+        self._since = clock()  # when the current phase of the current state began
+        self._stalled_since: float | None = None
+        self._chunked = False
+        self._length_told = False
+        self._head_written = False
+        self.close_after = False
+        self.bytes_out = 0
+        self.state = State.READING
+
+    # -- asyncio.Protocol --
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client has connected."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
+        if not self._service.connected(self):
+            self.state = State.CLOSED
+            self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's interface
+        """The client is gone, or we closed."""
+        answer, self._answer = self._answer, None
+        self.state = State.CLOSED
+        self.release_body()
+        self._service.disconnected(self)
+        if answer is not None:
+            answer.client_gone()
+
+    def eof_received(self) -> bool:
+        """The client has finished sending: as nginx does, this counts as leaving (a close looks just the same)."""
+        return False
+
+    def pause_writing(self) -> None:
+        """The client's side of the connection is full."""
+        self._stalled_since = self._clock()
+        if self._answer is not None:
+            self._answer.pause()
+
+    def resume_writing(self) -> None:
+        """There is room again."""
+        self._stalled_since = None
+        if self._answer is not None:
+            self._answer.resume()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes from the client."""
+        if self.state is State.READING:
+            try:
+                self._read(data)
+            except Refusal as refusal:
+                head = self._reader.head if self._reader.head_complete else None
+                self.refuse(refusal, self._service.refused(head, refusal), whole=self._reader.complete)
+            return
+        self._unsolicited += len(data)
+        self.close_after = True
+        allowed = _LINGER_BYTES if self.state is State.LINGERING else _UNSOLICITED_MAX
+        if self._unsolicited > allowed:
+            self.abort()
+
+    # -- reading --
+
+    def _read(self, data: bytes) -> None:
+        reader = self._reader
+        if not reader.begun:
+            self._since = self._clock()
+        self._hold(len(data))
+        reader.feed(data)
+        if not reader.head_complete:
+            return
+        if self._admitted is None:
+            self._admitted = self._service.admit(reader.head)
+            self._since = self._clock()
+            if not reader.complete and b"expect" in reader.head.headers and reader.head.http11:
+                self._transport.write(_CONTINUE)
+        if reader.complete:
+            self.state = State.ANSWERING
+            self._head_written = False
+            self.bytes_out = 0
+            self.close_after = reader.extra or not reader.head.keep_alive or self._service.draining
+            self._answer = self._service.answer(self, self._admitted, reader.take_body())
+            if self.state is not State.ANSWERING:
+                self._answer = None
+
+    def _hold(self, size: int) -> None:
+        self._service.buffer(size)
+        self._buffered += size
+
+    def release_body(self) -> None:
+        """The request's bytes are no longer held; give their room back."""
+        self._service.buffer(-self._buffered)
+        self._buffered = 0
+
+    # -- writing --
+
+    @property
+    def head_written(self) -> bool:
+        """True once the status of the current answer is on its way; it can then no longer change."""
+        return self._head_written
+
+    @property
+    def stalled(self) -> bool:
+        """True while the client does not read what is written for it."""
+        return self._stalled_since is not None
+
+    def start_response(self, status: int, headers: list[tuple[str, str]], length: int | None) -> None:
+        """Write the head. `length` None means that the length is not known: chunked, or until close in HTTP/1.0."""
+        self._chunked = length is None and self._reader.head.http11
+        self._length_told = length is not None
+        if length is None and not self._chunked:
+            self.close_after = True
+        lines = [f"{name}: {value}\r\n" for name, value in headers]
+        lines.append(f"date: {_http_date(int(time.time()))}\r\n")
+        if self._chunked:
+            lines.append("transfer-encoding: chunked\r\n")
+        elif length is not None:
+            lines.append(f"content-length: {length}\r\n")
+        lines.append("connection: close\r\n\r\n" if self.close_after else "connection: keep-alive\r\n\r\n")
+        self._head_written = True
+        self._transport.write(status_line(status) + "".join(lines).encode("latin-1"))
+
+    def write_body(self, data: bytes) -> None:
+        """Write some of the body, at once."""
+        self.bytes_out += len(data)
+        self._transport.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+
+    def end_response(self) -> None:
+        """The answer is whole; get ready for the next request, or close."""
+        if self.state is not State.ANSWERING:
+            return
+        if self._chunked:
+            self._transport.write(b"0\r\n\r\n")
+        self._finish()
+
+    def respond(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
+        """Write a whole answer."""
+        if self.state is State.CLOSED:
+            return
+        self.start_response(status, headers, len(body))
+        self.bytes_out = len(body)
+        if self._reader.head.method != "HEAD":
+            self._transport.write(body)
+        self._finish()
+
+    def refuse(self, refusal: Refusal, headers: list[tuple[str, str]], *, whole: bool = True) -> None:
+        """Answer with an error. `whole` says that the request was read to its end."""
+        if self.state in (State.CLOSED, State.LINGERING):
+            return
+        self.state = State.ANSWERING
+        self.close_after = self.close_after or refusal.close or not whole or self._service.draining
+        headers = [("content-type", "application/json"), *headers]
+        if refusal.retry_after_s is not None:
+            headers.append(("retry-after", str(refusal.retry_after_s)))
+        if refusal.allow is not None:
+            headers.append(("allow", refusal.allow))
+        if refusal.status == 401:
+            headers.append(("www-authenticate", "Bearer"))
+        self.respond(refusal.status, headers, refusal.body())
+
+    def abort(self) -> None:
+        """Cut the connection at once."""
+        self._since = self._clock()
+        self.state = State.CLOSED
+        self._transport.abort()
+
+    def cut(self) -> None:
+        """Send what is written and close without the answer's proper end, so that the client sees that it is cut."""
+        if self.state is State.ANSWERING and (self._chunked or self._length_told):
+            self._answer = None
+            self._since = self._clock()
+            self.state = State.CLOSED
+            self._transport.close()
+        else:
+            self.abort()
+
+    def close_if_idle(self) -> None:
+        """Close between requests; otherwise let the current answer be the last."""
+        self.close_after = True
+        if self.state is State.READING and not self._reader.begun:
+            self._transport.close()
+
+    def check(self, now: float) -> None:
+        """Enforce the timeouts; called a few times a second for every connection."""
+        limits = self._service.client_timeouts
+        waited = now - self._since
+        if self.state is State.READING:
+            if not self._reader.begun:
+                if waited > limits.idle_s:
+                    self._transport.close()
+            elif waited > (limits.body_s if self._reader.head_complete else limits.head_s):
+                part = "body" if self._reader.head_complete else "head"
+                refusal = malformed(f"the request {part} took too long to arrive", 408)
+                head = self._reader.head if self._reader.head_complete else None
+                self.refuse(refusal, self._service.refused(head, refusal), whole=False)
+        elif self.state is State.LINGERING and waited > _LINGER_S:
+            self.abort()
+        elif self.state is State.CLOSED and waited > limits.write_stall_s:
+            self._transport.abort()
+        elif self._stalled_since is not None and now - self._stalled_since > limits.write_stall_s:
+            self.abort()
+
+    def _finish(self) -> None:
+        self._answer = None
+        self.release_body()
+        self._since = self._clock()
+        self._chunked = False
+        if not self.close_after:
+            self.state = State.READING
+            self._reader = RequestReader(self._service.http_limits)
+            self._admitted = None
+            self._unsolicited = 0
+            return
+        if self._reader.complete and not self._unsolicited and not self._reader.extra:
+            self.state = State.CLOSED
+            self._transport.close()  # flushes first
+            return
+        self.state = State.LINGERING
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+
+
+def _http_date(second: int) -> str:
+    if second != _date_cache[0]:
+        _date_cache[:] = [second, formatdate(second, usegmt=True)]
+    return str(_date_cache[1])
+
+
+_date_cache: list[int | str] = [0, ""]

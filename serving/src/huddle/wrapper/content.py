@@ -1,0 +1,161 @@
+"""Messages, content parts, tools and media of a request: known shapes only, nothing that makes the engine fetch.
+
+The engine reads more from a part than its `type` says (a part without a type but with `image_url` is fetched, a `uuid`
+names another request's cached image), so parts are rebuilt from the keys that belong to their type.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from huddle.wrapper.errors import Refusal, bad_request
+from huddle.wrapper.fields import Caps
+
+ROLES: Final = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
+_MESSAGE_KEYS: Final = frozenset(
+    {"role", "content", "name", "tool_calls", "tool_call_id", "function_call", "refusal", "reasoning"}
+    | {"reasoning_content"}
+)
+# The keys of a part besides `type`, and the key whose value names the medium.
+_PARTS: Final[dict[str, tuple[frozenset[str], str | None]]] = {
+    "text": (frozenset({"text"}), None),
+    "input_text": (frozenset({"text"}), None),
+    "output_text": (frozenset({"text", "annotations", "logprobs"}), None),
+    "refusal": (frozenset({"refusal"}), None),
+    "thinking": (frozenset({"thinking"}), None),
+    "image_url": (frozenset({"image_url"}), "image_url"),
+    "input_image": (frozenset({"image_url", "detail"}), "image_url"),
+    "audio_url": (frozenset({"audio_url"}), "audio_url"),
+    "video_url": (frozenset({"video_url"}), "video_url"),
+    "input_audio": (frozenset({"input_audio"}), None),
+}
+_TEXT_KEYS: Final = ("text", "refusal", "thinking")
+_INPUT_ITEMS: Final = frozenset({"message", "function_call", "function_call_output", "reasoning"})
+_TEMPLATE_SWITCHES: Final = frozenset({"enable_thinking", "thinking", "preserve_thinking"})
+
+
+@dataclass(frozen=True, slots=True)
+class Checker:
+    """Checks one request's content against caps and the media policy."""
+
+    caps: Caps
+    media_url_prefixes: tuple[str, ...]
+
+    def messages(self, value: Any) -> list[dict[str, Any]]:
+        """The messages of a chat. Raises `Refusal`."""
+        if not isinstance(value, list) or not value:
+            raise bad_request("invalid_messages", "'messages' must be a list with at least one message", "messages")
+        if len(value) > self.caps.messages:
+            raise _too_many("messages", len(value), self.caps.messages)
+        media = [0]
+        return [self._message(message, f"messages[{i}]", media) for i, message in enumerate(value)]
+
+    def input_items(self, value: Any) -> Any:
+        """The `input` of /v1/responses: a text, or a list of items. Raises `Refusal`."""
+        if isinstance(value, str):
+            return value
+        if not isinstance(value, list) or not value:
+            raise bad_request("invalid_input", "'input' must be a text or a list with at least one item", "input")
+        if len(value) > self.caps.messages:
+            raise _too_many("input", len(value), self.caps.messages)
+        media = [0]
+        return [self._input_item(item, f"input[{i}]", media) for i, item in enumerate(value)]
+
+    def tools(self, value: Any) -> Any:
+        """The tools of a request: functions, which the client itself carries out. Raises `Refusal`."""
+        if value is None:
+            return None
+        if not isinstance(value, list) or not all(isinstance(tool, dict) for tool in value):
+            raise bad_request("invalid_type", "'tools' must be a list of objects", "tools")
+        if len(value) > self.caps.tools:
+            raise _too_many("tools", len(value), self.caps.tools)
+        for i, tool in enumerate(value):
+            if tool.get("type") != "function":
+                raise bad_request("tool_not_allowed", f"'tools[{i}].type' must be 'function'", "tools")
+        return value
+
+    def template_switches(self, value: Any) -> Any:
+        """`chat_template_kwargs`: a few switches; other names could replace what the template is given."""
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            raise bad_request("invalid_type", "'chat_template_kwargs' must be an object", "chat_template_kwargs")
+        for name, switch in value.items():
+            if name not in _TEMPLATE_SWITCHES or not isinstance(switch, bool):
+                message = (
+                    f"'chat_template_kwargs' may only hold {', '.join(sorted(_TEMPLATE_SWITCHES))} as true or false"
+                )
+                raise bad_request("field_not_allowed", message, "chat_template_kwargs")
+        return value
+
+    def _message(self, message: Any, where: str, media: list[int]) -> dict[str, Any]:
+        if not isinstance(message, dict):
+            raise bad_request("invalid_messages", f"'{where}' must be an object", where)
+        role = message.get("role")
+        if not isinstance(role, str) or role not in ROLES:
+            raise bad_request("invalid_role", f"'{where}.role' must be one of {', '.join(sorted(ROLES))}", where)
+        if not message.keys() <= _MESSAGE_KEYS:
+            message = {key: value for key, value in message.items() if key in _MESSAGE_KEYS}
+        content = message.get("content")
+        if isinstance(content, list):
+            return {**message, "content": self._parts(content, f"{where}.content", media)}
+        if content is None and role not in ("assistant", "tool", "function"):
+            raise bad_request("invalid_content", f"'{where}.content' is missing", where)
+        if content is not None and not isinstance(content, str):
+            raise bad_request("invalid_content", f"'{where}.content' must be a text or a list of parts", where)
+        return message
+
+    def _input_item(self, item: Any, where: str, media: list[int]) -> dict[str, Any]:
+        if not isinstance(item, dict):
+            raise bad_request("invalid_input", f"'{where}' must be an object", where)
+        kind = item.get("type", "message")
+        if kind not in _INPUT_ITEMS:
+            raise bad_request(
+                "invalid_input", f"'{where}.type' must be one of {', '.join(sorted(_INPUT_ITEMS))}", where
+            )
+        if kind == "message" and item.get("role") not in ROLES:
+            raise bad_request("invalid_role", f"'{where}.role' must be one of {', '.join(sorted(ROLES))}", where)
+        checked = dict(item)
+        for key in ("content", "output", "summary"):
+            if isinstance(item.get(key), list):
+                if kind == "reasoning":
+                    continue  # texts of the model's own earlier thinking; no media in it
+                checked[key] = self._parts(item[key], f"{where}.{key}", media)
+        return checked
+
+    def _parts(self, parts: Sequence[Any], where: str, media: list[int]) -> list[Any]:
+        checked: list[Any] = []
+        for i, part in enumerate(parts):
+            at = f"{where}[{i}]"
+            if isinstance(part, str):
+                checked.append({"type": "text", "text": part})
+                continue
+            kind = part.get("type") if isinstance(part, dict) else None
+            if not isinstance(kind, str) or kind not in _PARTS:
+                raise bad_request("invalid_content", f"'{at}.type' must be one of {', '.join(_PARTS)}", at)
+            keys, medium = _PARTS[kind]
+            kept = {key: value for key, value in part.items() if key in keys}
+            for key in _TEXT_KEYS:
+                if key in kept and not isinstance(kept[key], str):
+                    raise bad_request("invalid_content", f"'{at}.{key}' must be a text", at)
+            if medium is not None:
+                kept[medium] = self._medium(kept.get(medium), f"{at}.{medium}")
+            if medium is not None or kind == "input_audio":
+                media[0] += 1
+                if media[0] > self.caps.media:
+                    raise _too_many("images, sounds and films", media[0], self.caps.media)
+            checked.append({"type": kind, **kept})
+        return checked
+
+    def _medium(self, value: Any, where: str) -> Any:
+        """A medium's URL, alone or in an object: the data itself, or a place that the operator has listed."""
+        url = value.get("url") if isinstance(value, dict) else value
+        if not isinstance(url, str):
+            raise bad_request("invalid_content", f"'{where}' must hold a URL", where)
+        if not url.startswith("data:") and not any(url.startswith(prefix) for prefix in self.media_url_prefixes):
+            raise bad_request("media_url_not_allowed", f"'{where}' must be a data: URL; nothing is fetched", where)
+        return {"url": url, **({"detail": value["detail"]} if "detail" in value else {})} if value is not url else url
+
+
+def _too_many(what: str, count: int, limit: int) -> Refusal:
+    return bad_request("value_too_large", f"{count} {what}; at most {limit} are allowed here")

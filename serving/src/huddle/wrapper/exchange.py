@@ -1,0 +1,297 @@
+"""One request on its way: prepare, admit, send, relay the answer's bytes, settle. It ends once, whoever gives up."""
+
+import asyncio
+from dataclasses import dataclass
+from enum import UNIQUE, StrEnum, verify
+from typing import TYPE_CHECKING, Final
+
+from huddle.wrapper import auth
+from huddle.wrapper.connection import ClientConnection
+from huddle.wrapper.errors import Refusal, upstream_broken, upstream_timeout
+from huddle.wrapper.limits import LimitedRefusal, Reservation, Subscriber
+from huddle.wrapper.prepare import Prepared
+from huddle.wrapper.routes import Route
+from huddle.wrapper.runtime import Runtime
+from huddle.wrapper.upstream import ResponseHead, UpstreamConnection
+from huddle.wrapper.usage import BodyMeter, StreamMeter, Usage
+
+if TYPE_CHECKING:
+    from huddle.wrapper.service import WrapperService
+
+_THREAD_BYTES: Final = 256 * 1024  # a larger body is prepared in a thread, to keep the streams flowing
+_KEEPALIVE: Final = b": keep-alive\n\n"
+_RELAYED_HEADERS: Final = ((b"content-type", "content-type"), (b"retry-after", "retry-after"))
+
+
+@verify(UNIQUE)
+class End(StrEnum):
+    """How a request ended, as the log says it."""
+
+    DONE = "done"
+    REFUSED = "refused"
+    CLIENT_GONE = "client_gone"
+    TRUNCATED = "truncated"
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """What is known of a request once its head is judged."""
+
+    route: Route
+    caller: auth.Caller
+    request_id: str
+    runtime: Runtime
+
+
+class Exchange:
+    """Implements the connection's `Answer` and the upstream's `Sink`."""
+
+    def __init__(
+        self, service: "WrapperService", connection: ClientConnection, admitted: Admitted, body: bytes
+    ) -> None:
+        self.service = service
+        self.connection = connection
+        self.admitted = admitted
+        self.prepared: Prepared | None = None
+        self.status = 0
+        self.bytes_in = len(body)
+        self.received = service.clock()
+        self.queue_s = 0.0
+        self.overhead_s = 0.0
+        self.first_byte_at: float | None = None
+        self._body = body
+        self._clock = service.clock
+        self._subscriber: Subscriber | None = None
+        self._reservation: Reservation | None = None
+        self._entered_at: float | None = None
+        self._upstream: UpstreamConnection | None = None
+        self._sent_at: float | None = None
+        self._heard_at = 0.0
+        self._answer_begun = False
+        self._meter: StreamMeter | BodyMeter = BodyMeter()
+        self._sse = False
+        self._ended = False
+        self._task = service.loop.create_task(self._run())
+
+    # -- the way to the engine --
+
+    async def _run(self) -> None:
+        try:
+            await self._prepare()
+            await self._enter()
+            await self._send()
+        except Refusal as refusal:
+            self._refuse(refusal)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            self.service.log.warning("fault", request_id=self.admitted.request_id, error=type(error).__name__)
+            self.service.fault(error)
+            self._refuse(Refusal(500, "internal_error", "the wrapper failed; the request id is in the log"))
+
+    async def _prepare(self) -> None:
+        admitted, body = self.admitted, self._body
+        self._body = b""
+        preparer = admitted.runtime.preparer(admitted.caller)
+        salt = auth.cache_salt(admitted.runtime.cache_salt_secret, admitted.caller)
+        if len(body) > _THREAD_BYTES:
+            self.prepared = await asyncio.to_thread(preparer.prepare, admitted.route, body, salt)
+        else:
+            self.prepared = preparer.prepare(admitted.route, body, salt)
+        self.connection.release_body()
+        self._subscriber = self.service.subscriber(admitted)
+        if self._subscriber is not None:
+            self._reservation = self._subscriber.reserve(self.prepared.reserve_tokens, self._clock())
+
+    async def _enter(self) -> None:
+        admission = self.service.admission
+        if not admission.try_enter():
+            waited_from = self._clock()
+            await admission.enter()
+            self.queue_s = self._clock() - waited_from
+        self._entered_at = self._clock()
+
+    async def _send(self) -> None:
+        pool = self.service.pool
+        upstream = pool.take_idle() or await pool.connect()
+        self._sent_at = self._heard_at = self._clock()
+        self.overhead_s = self._sent_at - self.received - self.queue_s
+        self._upstream = upstream
+        upstream.send(self._request(), self)
+
+    def _request(self) -> bytes:
+        assert self.prepared is not None  # noqa: S101 - _prepare has run
+        runtime, body = self.admitted.runtime, self.prepared.body
+        key = f"authorization: Bearer {runtime.upstream_key}\r\n" if runtime.upstream_key else ""
+        head = (
+            f"POST {self.admitted.route.value} HTTP/1.1\r\nhost: {self.service.pool.address.authority}\r\n"
+            f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
+            f"x-request-id: {self.admitted.request_id}\r\n{key}\r\n"
+        )
+        return head.encode("latin-1") + body
+
+    # -- the answer: upstream.Sink --
+
+    def response_head(self, head: ResponseHead) -> None:
+        """The engine has begun to answer."""
+        now = self._heard_at = self._clock()
+        self._answer_begun = True
+        if head.status in (401, 403):
+            self._upstream_fault(upstream_broken("the engine does not accept the wrapper's key"))
+            return
+        self.status = head.status
+        content_type = head.headers.get(b"content-type", b"")
+        self._sse = content_type.startswith(b"text/event-stream")
+        length = head.length
+        headers = [(name, head.headers[raw].decode("latin-1")) for raw, name in _RELAYED_HEADERS if raw in head.headers]
+        if self._sse:
+            prepared = self.prepared
+            self._meter = StreamMeter(hide=prepared is not None and prepared.hide_usage)
+            length = None  # comments and the hidden event change it
+            headers += (("cache-control", "no-cache"), ("x-accel-buffering", "no"))
+        self.overhead_s += self._clock() - now
+        self.connection.start_response(head.status, headers + self.own_headers(), length)
+
+    def response_body(self, data: bytes) -> None:
+        """Some of the answer: the hot path."""
+        self._heard_at = self._clock()
+        data = self._meter.feed(data)
+        if data:
+            if self.first_byte_at is None:
+                self.first_byte_at = self._heard_at
+            self.connection.write_body(data)
+
+    def response_end(self) -> None:
+        """The answer is whole."""
+        self._upstream = None
+        if self._ended:
+            return
+        rest = self._meter.rest()
+        if rest:
+            self.connection.write_body(rest)
+        self.connection.end_response()
+        self._end(End.DONE)
+
+    def response_lost(self, refusal: Refusal, *, stale: bool) -> None:
+        """The engine's connection broke."""
+        self._upstream = None
+        if self._ended:
+            return
+        if stale:
+            # The engine closed an idle connection as we used it: nothing was begun, so it is safe to ask again.
+            self.service.metrics.retries.inc()
+            self._task = self.service.loop.create_task(self._again())
+            return
+        self._upstream_fault(refusal)
+
+    async def _again(self) -> None:
+        try:
+            upstream = await self.service.pool.connect()
+            self._heard_at = self._clock()
+            self._upstream = upstream
+            upstream.send(self._request(), self)
+        except Refusal as refusal:
+            self._refuse(refusal)
+
+    def own_headers(self) -> list[tuple[str, str]]:
+        """The headers that tell what the wrapper did."""
+        headers = [("x-request-id", self.admitted.request_id)]
+        prompt = self.prepared.served.prompt if self.prepared else None
+        if prompt is not None:
+            headers += (("x-huddle-prompt-id", prompt.id), ("x-huddle-prompt-sha256", prompt.sha256))
+        if self._sent_at is not None:
+            headers += (
+                ("x-huddle-overhead-ms", f"{self.overhead_s * 1000:.3f}"),
+                ("x-huddle-queue-ms", f"{self.queue_s * 1000:.1f}"),
+            )
+        return headers
+
+    # -- the client: connection.Answer --
+
+    def client_gone(self) -> None:
+        """Stop the engine's work: it ends when its connection closes."""
+        self._end(End.CLIENT_GONE)
+
+    def pause(self) -> None:
+        """The client is slow; let the engine's bytes wait in the kernel."""
+        if self._upstream is not None:
+            self._upstream.pause()
+
+    def resume(self) -> None:
+        """The client has caught up."""
+        if self._upstream is not None:
+            self._heard_at = self._clock()
+            self._upstream.resume()
+
+    # -- time --
+
+    def check(self, now: float) -> None:
+        """Enforce the timeouts and keep silent streams alive; called a few times a second."""
+        limits = self.admitted.runtime.config.timeouts
+        if self._ended:
+            return
+        if now - self.received > limits.total_s:
+            self._upstream_fault(upstream_timeout(f"the request took longer than {limits.total_s:g} s"))
+        elif self._upstream is None or self.connection.stalled:
+            return
+        elif self.first_byte_at is None:
+            if now - (self._sent_at or now) > limits.first_byte_s:
+                self._upstream_fault(upstream_timeout(f"no answer of the engine began in {limits.first_byte_s:g} s"))
+            elif self._sse and now - self._heard_at > limits.keepalive_s:
+                self._heard_at = now
+                self.service.metrics.keepalives.inc()
+                self.connection.write_body(_KEEPALIVE)
+        elif now - self._heard_at > limits.idle_s:
+            self._upstream_fault(upstream_timeout(f"the engine was silent for {limits.idle_s:g} s"))
+
+    # -- ends --
+
+    def _refuse(self, refusal: Refusal) -> None:
+        if self._ended:
+            return
+        self.status = refusal.status
+        if isinstance(refusal, LimitedRefusal):
+            self.service.metrics.limited.labels(self.admitted.caller.product, refusal.limit.value).inc()
+        self.service.metrics.refusals.labels(refusal.code).inc()
+        self.connection.refuse(refusal, self.own_headers())
+        self._end(End.REFUSED, refusal)
+
+    def _upstream_fault(self, refusal: Refusal) -> None:
+        """The engine failed: an error answer if that is still possible, else a cut that cannot be taken for an end."""
+        if not self.connection.head_written:
+            self._refuse(refusal)
+            return
+        self.service.metrics.refusals.labels(refusal.code).inc()
+        if self._sse and self._meter.at_boundary:
+            self.connection.write_body(refusal.event())
+        self.connection.cut()
+        self._end(End.TRUNCATED, refusal)
+
+    def _end(self, how: End, refusal: Refusal | None = None) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        now = self._clock()
+        if self._upstream is not None:
+            self._upstream.abort()
+            self._upstream = None
+        self._task.cancel()
+        if self._entered_at is not None:
+            self.service.admission.leave(now - self._entered_at)
+        usage = self._meter.usage
+        if self._subscriber is not None and self._reservation is not None:
+            self._subscriber.settle(self._reservation, self._charge(usage, refusal), now)
+        self.service.finished(self, how, usage, refusal, now)
+
+    def _charge(self, usage: Usage | None, refusal: Refusal | None) -> int | None:
+        """Tokens to charge: what the engine counted; nothing where it did or could do no work; else all declared.
+
+        A client that leaves a stream early is charged what it declared: leaving just before the usage event would
+        otherwise be a way to pay nothing.
+        """
+        if usage is not None:
+            return usage.total
+        broken = refusal is not None and refusal.status in (502, 503)
+        if self._sent_at is None or broken or (self._answer_begun and self.status >= 400):
+            return 0
+        return None

@@ -1,0 +1,87 @@
+"""Prometheus metrics. Nothing here is touched for a piece of a stream, only for whole requests."""
+
+from collections.abc import Callable
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+
+_LATENCY_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+_OVERHEAD_BUCKETS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5)
+
+
+class Metrics:
+    """The wrapper's metrics, in a registry of their own. All names begin with `huddle_wrapper_`."""
+
+    def __init__(self) -> None:
+        registry = self.registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        self.requests = Counter(
+            "huddle_wrapper_requests", "Answered requests.", ("route", "product", "status"), registry=registry
+        )
+        self.refusals = Counter(
+            "huddle_wrapper_refusals", "Requests that the wrapper refused, by reason.", ("code",), registry=registry
+        )
+        self.limited = Counter(
+            "huddle_wrapper_limited", "Requests over a subscriber's limit.", ("product", "limit"), registry=registry
+        )
+        self.disconnects = Counter(
+            "huddle_wrapper_client_disconnects", "Clients that left before their answer's end.", registry=registry
+        )
+        self.truncated = Counter(
+            "huddle_wrapper_truncated_answers", "Answers that broke off after they had begun.", registry=registry
+        )
+        self.retries = Counter(
+            "huddle_wrapper_stale_retries",
+            "Requests sent again on a new connection.",
+            registry=registry,
+        )
+        self.keepalives = Counter(
+            "huddle_wrapper_keepalive_comments", "Comments sent into silent streams.", registry=registry
+        )
+        self.tokens = Counter(
+            "huddle_wrapper_tokens",
+            "Tokens, counted by the engine.",
+            ("model", "product", "kind"),
+            registry=registry,
+        )
+        self.usage_missing = Counter(
+            "huddle_wrapper_usage_missing", "Answers without usage; what they declared was charged.", registry=registry
+        )
+        self.overhead = Histogram(
+            "huddle_wrapper_overhead_seconds",
+            "Time that the wrapper itself added before the first byte, queueing left out.",
+            registry=registry,
+            buckets=_OVERHEAD_BUCKETS,
+        )
+        self.queued = Histogram(
+            "huddle_wrapper_queue_seconds", "Time in the queue.", registry=registry, buckets=_LATENCY_BUCKETS
+        )
+        self.ttft = Histogram(
+            "huddle_wrapper_time_to_first_token_seconds",
+            "From the whole request to the first byte of a stream's body.",
+            ("model",),
+            registry=registry,
+            buckets=_LATENCY_BUCKETS,
+        )
+        self.duration = Histogram(
+            "huddle_wrapper_request_seconds",
+            "From the whole request to the end of its answer.",
+            ("route",),
+            registry=registry,
+            buckets=_LATENCY_BUCKETS,
+        )
+        self.reloads = Counter("huddle_wrapper_reloads", "Reloads of the configuration.", ("ok",), registry=registry)
+        self.logs_dropped = Counter(
+            "huddle_wrapper_log_lines_dropped", "Log lines that the log's reader was too slow for.", registry=registry
+        )
+
+    def gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
+        """A gauge that is read when somebody asks."""
+        Gauge(f"huddle_wrapper_{name}", text, registry=self.registry).set_function(read)
+
+    def render(self) -> bytes:
+        """The text that Prometheus reads."""
+        return generate_latest(self.registry)
+
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"

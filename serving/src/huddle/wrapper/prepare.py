@@ -1,0 +1,200 @@
+"""From a client's bytes to the engine's: parse, judge, add the prompt, write anew. What was checked is what is sent."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from huddle.wrapper import prompts
+from huddle.wrapper.content import Checker
+from huddle.wrapper.errors import ErrorType, Refusal, bad_request
+from huddle.wrapper.fields import Caps, flag, sift, whole_number
+from huddle.wrapper.prompts import Prompt
+from huddle.wrapper.routes import Route
+from huddle.wrapper.strictjson import parse_object, serialise
+
+# Rough and on the high side for natural language; only reservations use it, and settling corrects it.
+_BYTES_PER_TOKEN: Final = 3
+_TOKENS_PER_MESSAGE: Final = 8
+_TOKENS_PER_MEDIUM: Final = 2_048
+_OUTPUT_FIELDS: Final = {
+    Route.CHAT: ("max_completion_tokens", "max_tokens"),
+    Route.COMPLETIONS: ("max_tokens",),
+    Route.RESPONSES: ("max_output_tokens",),
+}
+_COMPLETIONS_DEFAULT: Final = 16  # OpenAI's and vLLM's own default of max_tokens on /v1/completions
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """One served model as one product sees it. `max_model_len` None means that the engine has not told yet."""
+
+    name: str
+    upstream_model: str
+    prompt: Prompt | None = None
+    max_output_tokens: int | None = None
+    max_model_len: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A request for the engine, and what must be known about it later."""
+
+    body: bytes
+    served: Served
+    stream: bool
+    hide_usage: bool  # the usage event of the stream was our wish, not the client's
+    reserve_tokens: int
+    stripped: int
+
+
+@dataclass(frozen=True, slots=True)
+class Preparer:
+    """Turns requests of one product into requests for the engine. Pure; raises `Refusal`."""
+
+    served: dict[str, Served]
+    caps: Caps
+    media_url_prefixes: tuple[str, ...] = ()
+
+    def prepare(self, route: Route, body: bytes, salt: str) -> Prepared:
+        """Check one request body and write the engine's."""
+        request = parse_object(body, self.caps.depth)
+        served = self._served(request.get("model"))
+        fields, stripped = sift(route, request, self.caps)
+        fields["model"] = served.upstream_model
+        checker = Checker(self.caps, self.media_url_prefixes)
+        choices = whole_number(fields, "n", 1, 1) or 1
+        texts = 1
+        if route is Route.CHAT:
+            self._chat(fields, checker, served.prompt)
+        elif route is Route.COMPLETIONS:
+            texts = self._completion(fields, served.prompt)
+        elif route is Route.RESPONSES:
+            self._responses(fields, checker, served.prompt)
+        else:
+            texts = self._embeddings(fields)
+        output = 0 if route is Route.EMBEDDINGS else self._output_tokens(route, fields, served)
+        stream = flag(fields, "stream") if route is not Route.EMBEDDINGS else False
+        hide = self._force_usage(route, fields, stream=stream)
+        fields["cache_salt"] = salt
+        written = serialise(fields)
+        reserve = self._reserve(fields, len(written), served, output * choices * texts, choices * texts)
+        return Prepared(written, served, stream, hide, reserve, stripped)
+
+    def _served(self, name: Any) -> Served:
+        if name is None and len(self.served) == 1:
+            return next(iter(self.served.values()))
+        if not isinstance(name, str) or not name:
+            raise bad_request("invalid_model", "'model' must be the name of a model (see GET /v1/models)", "model")
+        served = self.served.get(name)
+        if served is None:
+            message = f"the model {name[:128]!r} does not exist here (see GET /v1/models)"
+            raise Refusal(404, "model_not_found", message, type=ErrorType.NOT_FOUND, param="model")
+        return served
+
+    def _chat(self, fields: dict[str, Any], checker: Checker, prompt: Prompt | None) -> None:
+        messages = checker.messages(fields.get("messages"))
+        fields["messages"] = prompts.into_messages(messages, prompt) if prompt else messages
+        _replace(fields, "tools", checker.tools(fields.get("tools")))
+        _replace(fields, "chat_template_kwargs", checker.template_switches(fields.get("chat_template_kwargs")))
+
+    def _completion(self, fields: dict[str, Any], prompt: Prompt | None) -> int:
+        text = fields.get("prompt")
+        if not isinstance(text, str | list) or text == []:
+            raise bad_request("invalid_prompt", "'prompt' must be a text or a list that is not empty", "prompt")
+        if prompt:
+            fields["prompt"] = prompts.into_completion(text, prompt)
+        return self._count_texts("prompt", text)
+
+    def _responses(self, fields: dict[str, Any], checker: Checker, prompt: Prompt | None) -> None:
+        items = checker.input_items(fields.get("input"))
+        if prompt:
+            fields["instructions"], items = prompts.into_responses(fields.get("instructions"), items, prompt)
+            if items == []:
+                raise bad_request("invalid_input", "'input' must hold more than system text", "input")
+        fields["input"] = items
+        fields["store"] = False
+        _replace(fields, "tools", checker.tools(fields.get("tools")))
+        _replace(fields, "chat_template_kwargs", checker.template_switches(fields.get("chat_template_kwargs")))
+
+    def _embeddings(self, fields: dict[str, Any]) -> int:
+        text = fields.get("input")
+        if not isinstance(text, str | list) or text in ("", []):
+            raise bad_request("invalid_input", "'input' must be a text or a list that is not empty", "input")
+        return self._count_texts("input", text)
+
+    def _count_texts(self, name: str, value: str | list[Any]) -> int:
+        """How many sequences the engine makes of it: a text or a list of token ids is one."""
+        if isinstance(value, str) or isinstance(value[0], int):
+            return 1
+        if len(value) > self.caps.inputs:
+            raise bad_request(
+                "value_too_large", f"'{name}' has {len(value)} items; at most {self.caps.inputs} are allowed here", name
+            )
+        return len(value)
+
+    def _output_tokens(self, route: Route, fields: dict[str, Any], served: Served) -> int:
+        """The most tokens of one choice, written into the request where the server has a limit of its own."""
+        allowed = min(filter(None, (served.max_output_tokens, self.caps.output_tokens)))
+        asked: int | None = None
+        for name in _OUTPUT_FIELDS[route]:
+            value = whole_number(fields, name, 1, None)
+            if value is not None and value > allowed:
+                raise bad_request("value_too_large", f"'{name}' is {value}; at most {allowed} is allowed here", name)
+            asked = asked if asked is not None else value
+        if asked is not None:
+            return asked
+        if route is Route.COMPLETIONS:
+            return min(_COMPLETIONS_DEFAULT, allowed)
+        if served.max_output_tokens is not None:
+            fields[_OUTPUT_FIELDS[route][0]] = served.max_output_tokens  # the engine lowers it to what fits
+        return allowed
+
+    def _force_usage(self, route: Route, fields: dict[str, Any], *, stream: bool) -> bool:
+        """Ask for the usage of every stream; True when the client did not ask, so that it must not see it."""
+        options = fields.pop("stream_options", None)
+        if options is not None and not isinstance(options, dict):
+            raise bad_request("invalid_type", "'stream_options' must be an object", "stream_options")
+        if not stream or route is Route.RESPONSES:  # whose last event always says it
+            return False
+        options = options or {}
+        asked = flag(options, "include_usage")
+        fields["stream_options"] = {"include_usage": True}
+        if asked and flag(options, "continuous_usage_stats"):
+            fields["stream_options"]["continuous_usage_stats"] = True
+        return not asked
+
+    def _reserve(self, fields: dict[str, Any], size: int, served: Served, output: int, sequences: int) -> int:
+        """Tokens that this request declares: an estimate of its input, and the most that it may put out."""
+        media = _media_bytes(fields.get("messages")) + _media_bytes(fields.get("input"))
+        count = len(fields.get("messages") or ())
+        estimate = (
+            (size - sum(media)) // _BYTES_PER_TOKEN + count * _TOKENS_PER_MESSAGE + len(media) * _TOKENS_PER_MEDIUM
+        )
+        if served.max_model_len is not None:
+            return min(estimate + output, served.max_model_len * sequences)
+        return estimate + output
+
+
+def _replace(fields: dict[str, Any], name: str, value: Any) -> None:
+    if value is None:
+        fields.pop(name, None)
+    else:
+        fields[name] = value
+
+
+def _media_bytes(messages: Any) -> list[int]:
+    if not isinstance(messages, list):
+        return []
+    sizes = []
+    for message in messages:
+        content = message.get("content") if isinstance(message, dict) else None
+        for part in content if isinstance(content, list) else ():
+            if isinstance(part, dict) and part.get("type") not in ("text", "input_text", "output_text"):
+                medium = next((part[key] for key in part if key.endswith(("_url", "_audio"))), "")
+                sizes.append(
+                    sum(len(v) for v in medium.values() if isinstance(v, str))
+                    if isinstance(medium, dict)
+                    else len(medium)
+                    if isinstance(medium, str)
+                    else 0
+                )
+    return sizes

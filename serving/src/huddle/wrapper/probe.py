@@ -1,0 +1,105 @@
+"""Is the engine there, and does it serve what we promise? Asked of it every few seconds; answers come from memory."""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from huddle.wrapper.errors import Refusal
+from huddle.wrapper.upstream import ResponseHead, UpstreamPool
+
+_INTERVAL_S: Final = 2.0
+_RETRY_S: Final = 0.5
+_TIMEOUT_S: Final = 5.0
+_BODY_MAX: Final = 1024 * 1024
+
+
+class _Collector:
+    """An upstream sink that keeps a small answer."""
+
+    def __init__(self) -> None:
+        self.done: asyncio.Future[tuple[int, bytes]] = asyncio.get_running_loop().create_future()
+        self._status = 0
+        self._body = bytearray()
+
+    def response_head(self, head: ResponseHead) -> None:
+        self._status = head.status
+
+    def response_body(self, data: bytes) -> None:
+        if len(self._body) + len(data) <= _BODY_MAX:
+            self._body += data
+
+    def response_end(self) -> None:
+        if not self.done.done():
+            self.done.set_result((self._status, bytes(self._body)))
+
+    def response_lost(self, refusal: Refusal, *, stale: bool) -> None:  # noqa: ARG002 - the sink's interface
+        if not self.done.done():
+            self.done.set_exception(refusal)
+
+
+async def fetch(pool: UpstreamPool, path: str, key: str | None) -> tuple[int, bytes]:
+    """GET a path of the engine on a fresh connection. Raises `Refusal` or `TimeoutError`."""
+    connection = await pool.connect()
+    collector = _Collector()
+    authorization = f"authorization: Bearer {key}\r\n" if key else ""
+    request = f"GET {path} HTTP/1.1\r\nhost: {pool.address.authority}\r\n{authorization}connection: close\r\n\r\n"
+    connection.send(request.encode("latin-1"), collector)
+    try:
+        async with asyncio.timeout(_TIMEOUT_S):
+            return await collector.done
+    finally:
+        connection.abort()
+
+
+class EngineProbe:
+    """Keeps `problem` up to date: None while the engine is healthy and serves the wanted names."""
+
+    def __init__(
+        self,
+        pool: UpstreamPool,
+        key: Callable[[], str | None],
+        wanted: Callable[[], Iterable[str]],
+        learned: Callable[[dict[str, int]], None],
+        changed: Callable[[str | None], None],
+    ) -> None:
+        self._pool = pool
+        self._key = key
+        self._wanted = wanted
+        self._learned = learned
+        self._changed = changed
+        self._names: frozenset[str] | None = None  # as the engine told them since it was last down
+        self.problem: str | None = "the engine has not been asked yet"
+
+    async def run(self) -> None:
+        """Ask for ever."""
+        while True:
+            problem = await self.ask()
+            if problem != self.problem:
+                self.problem = problem
+                self._changed(problem)
+            await asyncio.sleep(_RETRY_S if problem else _INTERVAL_S)
+
+    async def ask(self) -> str | None:
+        """Ask once; returns what is wrong."""
+        try:
+            status, _ = await fetch(self._pool, "/health", self._key())
+            if status != 200:
+                self._names = None
+                return f"the engine says {status} about its health"
+            if self._names is None:
+                self._names = await self._ask_names()
+        except (Refusal, TimeoutError, ValueError) as error:
+            self._names = None
+            return str(error) or "the engine does not answer"
+        missing = sorted(set(self._wanted()) - self._names)
+        return f"the engine does not serve {', '.join(missing)}" if missing else None
+
+    async def _ask_names(self) -> frozenset[str]:
+        status, body = await fetch(self._pool, "/v1/models", self._key())
+        if status != 200:
+            raise ValueError(f"the engine says {status} about its models")
+        cards = [card for card in json.loads(body).get("data", []) if isinstance(card, dict)]
+        lengths = {str(card.get("id")): card.get("max_model_len") for card in cards}
+        self._learned({name: length for name, length in lengths.items() if isinstance(length, int)})
+        return frozenset(lengths)

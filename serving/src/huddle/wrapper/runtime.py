@@ -1,0 +1,137 @@
+"""One consistent reading of configuration, prompts and keys. A reload makes a new one; running requests keep theirs."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from huddle.wrapper.auth import Caller, Keyring, Via, read_backend_keys, read_secret
+from huddle.wrapper.config import ConfigError, LimitsConfig, ModelConfig, ProductConfig, WrapperConfig
+from huddle.wrapper.connection import ClientTimeouts
+from huddle.wrapper.fields import Caps
+from huddle.wrapper.http1 import HttpLimits
+from huddle.wrapper.limits import Quota
+from huddle.wrapper.prepare import Preparer, Served
+from huddle.wrapper.prompts import Prompt, compose
+
+_PROMPT_BYTES_MAX = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """Everything that a request is judged by."""
+
+    config: WrapperConfig
+    keyring: Keyring
+    preparers: dict[str, Preparer]  # by product; "" is a gateway that names none
+    cache_salt_secret: bytes
+    upstream_key: str | None
+    http_limits: HttpLimits
+    client_timeouts: ClientTimeouts
+
+    def preparer(self, caller: Caller) -> Preparer:
+        """What turns a caller's requests into the engine's."""
+        return self.preparers[caller.product]
+
+    def models(self, caller: Caller) -> list[Served]:
+        """The models that a caller may use."""
+        return list(self.preparer(caller).served.values())
+
+    def quota(self, caller: Caller) -> Quota | None:
+        """The limits that are ours to enforce: those of own keys. A gateway enforces its own."""
+        if caller.via is not Via.OWN_KEY:
+            return None
+        product = self.config.products[caller.product]
+        whole = Quota(
+            product.requests_per_minute, product.tokens_per_minute, product.tokens_per_day, product.max_concurrency
+        )
+        return whole.share(self.config.workers)
+
+
+def build(config: WrapperConfig, salt_secret: bytes, context_lengths: dict[str, int] | None = None) -> Runtime:
+    """Read what the configuration names and put it together. Raises `ConfigError`.
+
+    `salt_secret` serves where no file is named; `context_lengths` are what the engine has told about its models.
+    """
+    keyring = Keyring(
+        read_backend_keys(config.backend_keys_file), config.products, authentication=config.authentication
+    )
+    if config.authentication and keyring.empty:
+        raise ConfigError(
+            "nobody could call this wrapper: set backend_keys_file (or the credential huddle-backend-keys), "
+            "or give a product a key"
+        )
+    if config.cache_salt_file is not None:
+        salt_secret = read_secret(config.cache_salt_file, "cache salt").strip().encode()
+    upstream_key = None
+    if config.upstream_key_file is not None:
+        upstream_key = read_secret(config.upstream_key_file, "engine's key").strip()
+    limits, timeouts = config.limits, config.timeouts
+    lengths = context_lengths or {}
+    return Runtime(
+        config=config,
+        keyring=keyring,
+        preparers=_preparers(config, lengths),
+        cache_salt_secret=salt_secret,
+        upstream_key=upstream_key,
+        http_limits=HttpLimits(limits.head_bytes, limits.headers, limits.target_bytes, limits.body_bytes),
+        client_timeouts=ClientTimeouts(
+            timeouts.client_idle_s, timeouts.client_head_s, timeouts.client_body_s, timeouts.client_stall_s
+        ),
+    )
+
+
+def _preparers(config: WrapperConfig, lengths: dict[str, int]) -> dict[str, Preparer]:
+    model_prompts = {
+        name: read_prompt(model.system_prompt_file, model.prompt_id or name, model)
+        for name, model in config.models.items()
+    }
+    caps = _caps(config.limits)
+    made = {"": _preparer(config, caps, None, None, model_prompts, lengths)}
+    for name, product in config.products.items():
+        prompt = read_prompt(product.system_prompt_file, product.prompt_id or name, product)
+        made[name] = _preparer(config, caps, product, prompt, model_prompts, lengths)
+    return made
+
+
+def _preparer(  # noqa: PLR0917 - six things that it is made of
+    config: WrapperConfig,
+    caps: Caps,
+    product: ProductConfig | None,
+    product_prompt: Prompt | None,
+    model_prompts: dict[str, Prompt | None],
+    lengths: dict[str, int],
+) -> Preparer:
+    served = {}
+    for name, model in config.models.items():
+        if product is not None and product.models is not None and name not in product.models:
+            continue
+        bounds = [model.max_output_tokens, product.max_output_tokens if product else None]
+        upstream_model = model.upstream_model or name
+        served[name] = Served(
+            name=name,
+            upstream_model=upstream_model,
+            prompt=compose(product_prompt, model_prompts[name]),
+            max_output_tokens=min((bound for bound in bounds if bound is not None), default=None),
+            max_model_len=model.max_model_len or lengths.get(upstream_model),
+        )
+    return Preparer(served, caps, config.media_url_prefixes)
+
+
+def read_prompt(file: Path | None, prompt_id: str, owner: ModelConfig | ProductConfig) -> Prompt | None:
+    """A system prompt's file. Raises `ConfigError` when it cannot be read, is empty or far too long."""
+    if file is None:
+        return None
+    try:
+        text = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise ConfigError(f"{file}: cannot read the system prompt {prompt_id!r} ({reason})") from error
+    if not text:
+        raise ConfigError(f"{file}: the system prompt {prompt_id!r} is empty; write one or drop system_prompt_file")
+    if len(text.encode()) > _PROMPT_BYTES_MAX:
+        raise ConfigError(f"{file}: the system prompt {prompt_id!r} is over {_PROMPT_BYTES_MAX} bytes")
+    return Prompt(prompt_id, text, owner.client_system)
+
+
+def _caps(limits: LimitsConfig) -> Caps:
+    names = Caps.__dataclass_fields__.keys() & LimitsConfig.model_fields.keys()
+    return Caps(**{name: getattr(limits, name) for name in names})

@@ -1,0 +1,177 @@
+"""One process that serves: sockets, signals, drain."""
+
+import asyncio
+import contextlib
+import secrets
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from huddle.wrapper import runtime as runtimes
+from huddle.wrapper.config import ConfigError, WrapperConfig
+from huddle.wrapper.connection import ClientConnection
+from huddle.wrapper.logs import LogWriter
+from huddle.wrapper.metrics import Metrics
+from huddle.wrapper.metrics_server import MetricsService
+from huddle.wrapper.notify import Notifier
+from huddle.wrapper.service import WrapperService
+
+_BACKLOG: Final = 1_024
+_POLL_S: Final = 0.05
+
+
+class Server:
+    """Runs until SIGTERM or SIGINT, then drains. SIGHUP reloads; a second SIGTERM ends at once."""
+
+    def __init__(
+        self, load: Callable[[], WrapperConfig], salt_secret: bytes | None = None, notifier: Notifier | None = None
+    ) -> None:
+        self._load = load
+        self._salt_secret = salt_secret or secrets.token_bytes(32)
+        self._notifier = notifier or Notifier()
+        self._stop = asyncio.Event()
+        self._at_once = asyncio.Event()
+
+    async def run(self, *, worker: int = 0, started: Callable[[], None] = lambda: None) -> None:
+        """Serve. Raises `ConfigError` before anything listens when the configuration is wrong."""
+        config = self._load()
+        metrics = Metrics()
+        log = LogWriter(dropped=metrics.logs_dropped.inc)
+        service = WrapperService(runtimes.build(config, self._salt_secret), log, metrics)
+        loop = asyncio.get_running_loop()
+        shared = config.workers > 1
+        sockets = [listen(config.listen, shared=shared)]
+        try:
+            if config.metrics_listen is not None:
+                sockets.append(listen(_shift(config.metrics_listen, worker), shared=False))
+        except ConfigError:
+            sockets[0].close()
+            raise
+        for number, handler in self._handlers(service).items():
+            loop.add_signal_handler(number, handler)
+        servers = [await loop.create_server(lambda: ClientConnection(service), sock=sockets[0], backlog=_BACKLOG)]
+        if len(sockets) > 1:
+            metrics_service = MetricsService(metrics)
+            servers.append(await loop.create_server(lambda: ClientConnection(metrics_service), sock=sockets[1]))
+        tasks = [loop.create_task(service.tick()), loop.create_task(service.probe.run())]
+        if (interval := self._notifier.watchdog_interval_s()) is not None:
+            tasks.append(loop.create_task(self._watchdog(interval)))
+        log.info("listening", listen=_name(sockets[0]), upstream=str(service.pool.address), worker=worker)
+        self._notifier.ready("serving")
+        started()
+        await self._stop.wait()
+        await self._drain(service, servers, log)
+        for task in tasks:
+            task.cancel()
+        service.abort_all()
+        service.pool.close()
+        for server in servers:
+            server.close()
+        log.info("stopped")
+        log.close()
+
+    def _handlers(self, service: WrapperService) -> dict[signal.Signals, Callable[[], None]]:
+        def stop() -> None:
+            (self._at_once if self._stop.is_set() else self._stop).set()
+
+        return {
+            signal.SIGTERM: stop,
+            signal.SIGINT: stop,
+            signal.SIGHUP: lambda: self._reload(service),
+        }
+
+    def _reload(self, service: WrapperService) -> None:
+        self._notifier.reloading()
+        try:
+            service.reload(self._load())
+        except ConfigError as error:
+            service.metrics.reloads.labels("false").inc()
+            service.log.warning("reload_refused", problems=error.sentences)
+        else:
+            service.metrics.reloads.labels("true").inc()
+        self._notifier.ready("serving")
+
+    async def _drain(self, service: WrapperService, servers: list[asyncio.Server], log: LogWriter) -> None:
+        """Not ready → (notice) → closed to new connections → running requests finish → done."""
+        timeouts = service.runtime.config.timeouts
+        self._notifier.stopping("draining")
+        log.info("draining", running=service.running)
+        service.start_draining()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._at_once.wait(), timeouts.drain_notice_s)
+        servers[0].close()
+        service.start_draining()
+        deadline = service.clock() + timeouts.drain_s
+        while service.running and not self._at_once.is_set() and service.clock() < deadline:
+            await asyncio.sleep(_POLL_S)
+        if service.running:
+            log.warning("drain_incomplete", running=service.running)
+        else:
+            await service.flushed(deadline)
+
+    async def _watchdog(self, interval_s: float) -> None:
+        while True:
+            self._notifier.watchdog()
+            await asyncio.sleep(interval_s)
+
+
+def listen(bind: str, *, shared: bool) -> socket.socket:
+    """A listening socket. Raises `ConfigError` with a sentence when it cannot be had."""
+    if bind.startswith("unix:"):
+        path = bind.removeprefix("unix:")
+        with contextlib.suppress(FileNotFoundError):
+            if Path(path).is_socket():
+                Path(path).unlink()
+        return _bound(socket.socket(socket.AF_UNIX), path, bind)
+    host, _, port = bind.rpartition(":")
+    host = host.strip("[]")
+    made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if shared:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    return _bound(made, (host, int(port)), bind)
+
+
+def _bound(made: socket.socket, address: Any, bind: str) -> socket.socket:
+    made.setblocking(False)
+    try:
+        made.bind(address)
+        made.listen(_BACKLOG)
+    except OSError as error:
+        made.close()
+        holder = next(_holders(bind), "") if error.errno == 98 else ""  # EADDRINUSE
+        raise ConfigError(f"cannot listen on {bind}: {error.strerror}{holder}; choose another with --listen") from error
+    return made
+
+
+def _holders(bind: str) -> Iterator[str]:
+    """` (held by NAME, pid N)`, as far as /proc tells."""
+    port = bind.rpartition(":")[2]
+    if not port.isdigit():
+        return
+    inodes = set()
+    for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
+        for line in table.read_text().splitlines()[1:] if table.exists() else ():
+            columns = line.split()
+            if columns[3] == "0A" and int(columns[1].rpartition(":")[2], 16) == int(port):
+                inodes.add(f"socket:[{columns[9]}]")
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if any(fd.is_symlink() and str(fd.readlink()) in inodes for fd in (process / "fd").iterdir()):
+                yield f" (held by {(process / 'comm').read_text().strip()}, pid {process.name})"
+
+
+def _shift(bind: str, by: int) -> str:
+    """The address for the next worker's metrics: the port after."""
+    if bind.startswith("unix:"):
+        return f"{bind}.{by}" if by else bind
+    host, _, port = bind.rpartition(":")
+    return f"{host}:{int(port) + by if int(port) else 0}"
+
+
+def _name(listening: socket.socket) -> str:
+    name = listening.getsockname()
+    return name if isinstance(name, str) else f"{name[0]}:{name[1]}"

@@ -1,0 +1,310 @@
+"""The wrapper behind its connections: who may ask for what, answers of its own, and the books."""
+
+import asyncio
+import json
+import re
+import secrets
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+from huddle.wrapper import runtime as runtimes
+from huddle.wrapper.admission import Admission
+from huddle.wrapper.auth import Caller, Via
+from huddle.wrapper.config import WrapperConfig
+from huddle.wrapper.connection import ClientConnection
+from huddle.wrapper.errors import ErrorType, Refusal, malformed
+from huddle.wrapper.exchange import Admitted, End, Exchange
+from huddle.wrapper.http1 import Head
+from huddle.wrapper.limits import Subscriber
+from huddle.wrapper.logs import LogWriter
+from huddle.wrapper.metrics import Metrics
+from huddle.wrapper.probe import EngineProbe
+from huddle.wrapper.routes import ENGINE_ROUTES, OPEN_ROUTES, Route, resolve
+from huddle.wrapper.runtime import Runtime
+from huddle.wrapper.upstream import Address, UpstreamPool
+from huddle.wrapper.usage import Usage
+
+_TICK_S: Final = 0.25
+_FLUSH_POLL_S: Final = 0.02
+_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
+_NOBODY: Final = Caller(Via.NOBODY)
+_JSON: Final = ("content-type", "application/json")
+
+
+class WrapperService:
+    """Implements the connections' `Service`. One per process; everything runs on one event loop."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        log: LogWriter,
+        metrics: Metrics,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        config = runtime.config
+        self.runtime = runtime
+        self.log = log
+        self.metrics = metrics
+        self.clock = clock
+        self.loop = asyncio.get_running_loop()
+        self.draining = False
+        self.started = int(time.time())
+        self.pool = UpstreamPool(Address.parse(config.upstream), config.timeouts.connect_s, clock)
+        self.admission = Admission(*_admission(config))
+        self.probe = EngineProbe(
+            self.pool,
+            key=lambda: self.runtime.upstream_key,
+            wanted=lambda: {m.upstream_model or name for name, m in self.runtime.config.models.items()},
+            learned=self._learned,
+            changed=lambda problem: log.info("engine", ready=problem is None, reason=problem),
+        )
+        self._context_lengths: dict[str, int] = {}
+        self._connections: set[ClientConnection] = set()
+        self._exchanges: set[Exchange] = set()
+        self._subscribers: dict[tuple[str, str], Subscriber] = {}
+        self._buffered = 0
+        metrics.gauge("connections", "Open client connections.", lambda: len(self._connections))
+        metrics.gauge("in_flight", "Requests at the engine.", lambda: self.admission.running)
+        metrics.gauge("queue_length", "Requests waiting for a place.", lambda: self.admission.waiting)
+        metrics.gauge("buffered_bytes", "Request bytes in memory.", lambda: self._buffered)
+        metrics.gauge("engine_ready", "1 while the engine is healthy.", lambda: float(self.probe.problem is None))
+
+    # -- connection.Service --
+
+    @property
+    def http_limits(self) -> Any:
+        """Sizes of a request."""
+        return self.runtime.http_limits
+
+    @property
+    def client_timeouts(self) -> Any:
+        """How long a client may take."""
+        return self.runtime.client_timeouts
+
+    def connected(self, connection: ClientConnection) -> bool:
+        """Register a connection, if there is room."""
+        if len(self._connections) >= self.runtime.config.limits.connections:
+            self.metrics.refusals.labels("too_many_connections").inc()
+            return False
+        self._connections.add(connection)
+        return True
+
+    def disconnected(self, connection: ClientConnection) -> None:
+        """Forget a connection."""
+        self._connections.discard(connection)
+
+    def buffer(self, delta: int) -> None:
+        """Account for request bytes in memory."""
+        if delta > 0 and self._buffered + delta > self.runtime.config.limits.buffered_bytes:
+            raise Refusal(
+                503,
+                "out_of_buffers",
+                "too many large requests are arriving at once",
+                type=ErrorType.OVERLOADED,
+                retry_after_s=2,
+                close=True,
+            )
+        self._buffered += delta
+
+    def admit(self, head: Head) -> Admitted:
+        """Judge a request's head: route, caller, form. Before this, none of its body is waited for."""
+        route = resolve(head.method, head.path)
+        caller = _NOBODY if route in OPEN_ROUTES else self.runtime.keyring.identify(head)
+        if route in ENGINE_ROUTES:
+            content_type = (head.text(b"content-type") or "").partition(";")[0].strip().lower()
+            if content_type != "application/json":
+                raise Refusal(415, "unsupported_media_type", "send 'Content-Type: application/json'")
+        elif head.has_body:
+            raise malformed(f"a {head.method} request has no body here")
+        return Admitted(route, caller, _request_id(head), self.runtime)
+
+    def answer(self, connection: ClientConnection, admitted: object, body: bytes) -> Exchange | None:
+        """Answer at once, or start an exchange with the engine."""
+        assert isinstance(admitted, Admitted)  # noqa: S101 - made by admit()
+        if admitted.route in ENGINE_ROUTES:
+            exchange = Exchange(self, connection, admitted, body)
+            self._exchanges.add(exchange)
+            return exchange
+        status, value = self._own_answer(admitted)
+        self.metrics.requests.labels(admitted.route.value, admitted.caller.product, str(status)).inc()
+        headers = [_JSON, ("x-request-id", admitted.request_id)]
+        connection.respond(status, headers, json.dumps(value).encode())
+        return None
+
+    def refused(self, head: Head | None, refusal: Refusal) -> list[tuple[str, str]]:
+        """Note a refusal of a request that got no further than its head."""
+        request_id = _request_id(head) if head is not None else secrets.token_hex(8)
+        route = _known_route(head)
+        self.metrics.refusals.labels(refusal.code).inc()
+        self.metrics.requests.labels(route, "", str(refusal.status)).inc()
+        self.log.info("refused", request_id=request_id, route=route, status=refusal.status, code=refusal.code)
+        return [("x-request-id", request_id)]
+
+    # -- for exchanges --
+
+    def subscriber(self, admitted: Admitted) -> Subscriber | None:
+        """The limits to hold a request to; None where they are the gateway's business."""
+        quota = admitted.runtime.quota(admitted.caller)
+        if quota is None:
+            return None
+        holder = (admitted.caller.product, admitted.caller.tenant)
+        subscriber = self._subscribers.get(holder)
+        if subscriber is None:
+            subscriber = self._subscribers[holder] = Subscriber(quota)
+        return subscriber
+
+    def finished(self, exchange: Exchange, how: End, usage: Usage | None, refusal: Refusal | None, now: float) -> None:
+        """Book a request that has ended."""
+        self._exchanges.discard(exchange)
+        admitted, prepared, metrics = exchange.admitted, exchange.prepared, self.metrics
+        route, product = admitted.route.value, admitted.caller.product
+        model = prepared.served.name if prepared else None
+        prompt = prepared.served.prompt if prepared else None
+        took = now - exchange.received
+        ttft = None if exchange.first_byte_at is None else exchange.first_byte_at - exchange.received
+        metrics.requests.labels(route, product, str(exchange.status or 499)).inc()
+        metrics.duration.labels(route).observe(took)
+        if exchange.overhead_s:
+            metrics.overhead.observe(exchange.overhead_s)
+            metrics.queued.observe(exchange.queue_s)
+        if prepared and prepared.stream and ttft is not None:
+            metrics.ttft.labels(model).observe(ttft)
+        if how is End.CLIENT_GONE:
+            metrics.disconnects.inc()
+        elif how is End.TRUNCATED:
+            metrics.truncated.inc()
+        if usage is not None:
+            metrics.tokens.labels(model, product, "prompt").inc(usage.prompt_tokens)
+            metrics.tokens.labels(model, product, "completion").inc(usage.completion_tokens)
+        elif how is End.DONE and exchange.status == 200:
+            metrics.usage_missing.inc()
+        self.log.info(
+            "request",
+            request_id=admitted.request_id,
+            route=route,
+            end=how.value,
+            status=exchange.status or 499,
+            code=refusal.code if refusal else None,
+            via=admitted.caller.via.value,
+            product=product or None,
+            tenant=admitted.caller.tenant or None,
+            model=model,
+            stream=prepared.stream if prepared else None,
+            prompt_id=prompt.id if prompt else None,
+            prompt_sha256=prompt.sha256 if prompt else None,
+            fields_stripped=prepared.stripped if prepared else None,
+            prompt_tokens=usage.prompt_tokens if usage else None,
+            completion_tokens=usage.completion_tokens if usage else None,
+            ttft_ms=None if ttft is None else round(ttft * 1000, 1),
+            total_ms=round(took * 1000, 1),
+            queue_ms=round(exchange.queue_s * 1000, 1),
+            overhead_ms=round(exchange.overhead_s * 1000, 3),
+            bytes_in=exchange.bytes_in,
+            bytes_out=exchange.connection.bytes_out,
+        )
+
+    def fault(self, error: Exception) -> None:
+        """A fault of ours: its place goes to the log, its text does not (it could quote a request)."""
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        self.log.warning("fault", error=type(error).__name__, at=f"{frame.filename}:{frame.lineno}")
+
+    # -- running --
+
+    async def tick(self) -> None:
+        """Enforce every timeout, a few times a second, for ever."""
+        while True:
+            await asyncio.sleep(_TICK_S)
+            now = self.clock()
+            for connection in tuple(self._connections):
+                connection.check(now)
+            for exchange in tuple(self._exchanges):
+                exchange.check(now)
+
+    def reload(self, config: WrapperConfig) -> None:
+        """Judge new requests by a new configuration; running ones keep theirs. Raises `ConfigError`, changing nothing.
+
+        The engine's address, what to listen on and the number of workers need a restart.
+        """
+        fixed = ("listen", "metrics_listen", "upstream", "workers")
+        kept = {name: getattr(self.runtime.config, name) for name in fixed}
+        ignored = [name for name in fixed if getattr(config, name) != kept[name]]
+        new = runtimes.build(config.model_copy(update=kept), self.runtime.cache_salt_secret, self._context_lengths)
+        self.runtime = new
+        self.admission.resize(*_admission(new.config))
+        for (product, holder), subscriber in list(self._subscribers.items()):
+            quota = new.quota(Caller(Via.OWN_KEY, product, holder)) if product in new.config.products else None
+            if quota is None:
+                del self._subscribers[product, holder]
+            else:
+                subscriber.reconfigure(quota)
+        self.log.info("reloaded", needs_restart=ignored or None)
+
+    def start_draining(self) -> None:
+        """Not ready any more; connections close after their current answer."""
+        self.draining = True
+        for connection in tuple(self._connections):
+            connection.close_if_idle()
+
+    @property
+    def running(self) -> int:
+        """Requests that are being answered."""
+        return len(self._exchanges)
+
+    async def flushed(self, deadline: float) -> None:
+        """Wait until the last answers have left our buffers and their connections are closed."""
+        while self._connections and self.clock() < deadline:
+            await asyncio.sleep(_FLUSH_POLL_S)
+
+    def abort_all(self) -> None:
+        """Cut every connection."""
+        for connection in tuple(self._connections):
+            connection.abort()
+
+    def _own_answer(self, admitted: Admitted) -> tuple[int, dict[str, Any]]:
+        if admitted.route is Route.HEALTH:
+            return 200, {"status": "ok"}
+        if admitted.route is Route.READY:
+            problem = "draining" if self.draining else self.probe.problem
+            return (503, {"status": "not ready", "reason": problem}) if problem else (200, {"status": "ready"})
+        cards = [
+            {"id": served.name, "object": "model", "created": self.started, "owned_by": "huddle"}
+            | ({"max_model_len": served.max_model_len} if served.max_model_len else {})
+            for served in admitted.runtime.models(admitted.caller)
+        ]
+        return 200, {"object": "list", "data": cards}
+
+    def _learned(self, lengths: dict[str, int]) -> None:
+        """The engine has told its context lengths."""
+        self._context_lengths = lengths
+        self.runtime = replace(
+            self.runtime,
+            preparers={
+                product: replace(
+                    preparer,
+                    served={
+                        name: replace(s, max_model_len=s.max_model_len or lengths.get(s.upstream_model))
+                        for name, s in preparer.served.items()
+                    },
+                )
+                for product, preparer in self.runtime.preparers.items()
+            },
+        )
+
+
+def _admission(config: WrapperConfig) -> tuple[int, int, float]:
+    limits = config.limits
+    return max(limits.concurrency // config.workers, 1), limits.queue // config.workers, config.timeouts.queue_s
+
+
+def _request_id(head: Head) -> str:
+    """The client's request id when it is one that can stand in a log, else a fresh one."""
+    given = head.headers.get(b"x-request-id", b"").decode("latin-1")
+    usable = _REQUEST_ID.fullmatch(given) and b"x-request-id" not in head.repeated
+    return given if usable else secrets.token_hex(16)
+
+
+def _known_route(head: Head | None) -> str:
+    return head.path if head is not None and head.path in {route.value for route in Route} else "other"

@@ -1,0 +1,244 @@
+"""What goes through: bytes of streams and answers, headers, errors of the engine, slow and leaving clients."""
+
+import asyncio
+import hashlib
+import json
+
+import pytest
+
+from .conftest import BACKEND_KEY, PROMPT, MakeWrapper, Wrapper
+from .fake_engine import DONE, MODEL, USAGE, USAGE_EVENT, Received, Reply, stream_bytes, token
+
+pytestmark = pytest.mark.anyio
+
+
+def chat_request(port: int, *, stream: bool = True, **fields: object) -> bytes:
+    body = json.dumps({"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "stream": stream, **fields})
+    return (
+        f"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nx-backend-key: {BACKEND_KEY}\r\n"
+        f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n{body}"
+    ).encode()
+
+
+async def test_a_plain_answer_is_the_engines_bytes(wrapper: Wrapper) -> None:
+    answer = await wrapper.chat()
+    assert answer.status_code == 200
+    assert answer.json()["usage"] == USAGE
+    assert answer.headers["x-huddle-prompt-id"] == "test-prompt"
+    assert answer.headers["x-huddle-prompt-sha256"] == hashlib.sha256(PROMPT.encode()).hexdigest()
+    assert float(answer.headers["x-huddle-overhead-ms"]) > 0
+    sent = wrapper.engine.completions[0].json
+    assert sent["messages"] == [{"role": "system", "content": PROMPT}, {"role": "user", "content": "hi"}]
+
+
+async def test_a_stream_is_byte_for_byte_the_engines_own(wrapper: Wrapper) -> None:
+    asked = await wrapper.chat(stream=True, max_tokens=50, stream_options={"include_usage": True})
+    assert asked.content == stream_bytes(50, usage=True)
+    not_asked = await wrapper.chat(stream=True, max_tokens=50)
+    assert not_asked.content == stream_bytes(50, usage=False)
+    assert all(request.json["stream_options"] == {"include_usage": True} for request in wrapper.engine.completions)
+
+
+@pytest.mark.parametrize("size", [1, 7, 64, 1000])
+@pytest.mark.parametrize("asked", [True, False])
+async def test_a_stream_cut_anywhere_is_the_same_bytes(wrapper: Wrapper, size: int, asked: bool) -> None:
+    whole = stream_bytes(40, usage=True)
+
+    async def script(request: Received, reply: Reply) -> None:
+        await reply.stream_head()
+        for at in range(0, len(whole), size):
+            await reply.chunk(whole[at : at + size])
+        await reply.end()
+
+    wrapper.engine.script = script
+    answer = await wrapper.chat(stream=True, stream_options={"include_usage": asked})
+    assert answer.content == stream_bytes(40, usage=asked)
+    usage = next(line for line in wrapper.log_lines() if line["event"] == "request")
+    assert (usage["prompt_tokens"], usage["completion_tokens"]) == (11, 5)
+
+
+async def test_each_piece_is_passed_on_at_once(wrapper: Wrapper) -> None:
+    """The engine sends the next piece only when the client has the last: buffering anywhere would hang."""
+    seen = asyncio.Event()
+
+    async def script(request: Received, reply: Reply) -> None:
+        await reply.stream_head()
+        for i in range(20):
+            await reply.chunk(token(f"t{i}"))
+            await seen.wait()
+            seen.clear()
+        await reply.end()
+
+    wrapper.engine.script = script
+    body = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "stream": True}
+    async with wrapper.http.stream("POST", "/v1/chat/completions", json=body) as answer:
+        pieces = []
+        async for piece in answer.aiter_raw():
+            pieces.append(piece)
+            seen.set()
+    assert pieces == [token(f"t{i}") for i in range(20)]
+
+
+async def test_connections_are_used_again(wrapper: Wrapper) -> None:
+    await wrapper.until(lambda: wrapper.service.probe.problem is None)
+    before = wrapper.engine.connections
+    for _ in range(10):
+        assert (await wrapper.chat()).status_code == 200
+    probes = sum(request.path == "/health" for request in wrapper.engine.requests)
+    assert wrapper.engine.connections - before <= 1 + probes
+
+
+async def test_an_engine_that_closed_an_idle_connection_is_asked_again(wrapper: Wrapper) -> None:
+    async def close_after(request: Received, reply: Reply) -> None:
+        await reply.json({"usage": USAGE})
+        await asyncio.sleep(0)
+        reply.writer.close()
+
+    wrapper.engine.script = close_after
+    for _ in range(20):
+        assert (await wrapper.chat()).status_code == 200
+
+
+async def test_a_hundred_megabytes_go_through_in_bounded_memory(wrapper: Wrapper) -> None:
+    block = b"x" * 1_000_000
+
+    async def script(request: Received, reply: Reply) -> None:
+        await reply.raw(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100000000\r\n\r\n")
+        for _ in range(100):
+            await reply.raw(block)
+
+    wrapper.engine.script = script
+    body = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}]}
+    size = 0
+    digest = hashlib.sha256()
+    async with wrapper.http.stream("POST", "/v1/chat/completions", json=body) as answer:
+        async for piece in answer.aiter_raw():
+            size += len(piece)
+            digest.update(piece)
+    assert size == 100_000_000
+    assert digest.hexdigest() == hashlib.sha256(block * 100).hexdigest()
+
+
+async def test_a_slow_reader_slows_the_engine_down(wrapper: Wrapper) -> None:
+    """Flow control: what lies between the engine and a client that does not read is bounded."""
+    sent = 0
+    block = b"x" * 100_000
+
+    async def script(request: Received, reply: Reply) -> None:
+        nonlocal sent
+        await reply.raw(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 1000000000\r\n\r\n")
+        while True:
+            await reply.raw(block)
+            sent += len(block)
+
+    wrapper.engine.script = script
+    reader, writer = await asyncio.open_connection("127.0.0.1", wrapper.port, limit=1024)
+    writer.write(chat_request(wrapper.port, stream=False))
+    await reader.readline()
+    previous = -1
+    while sent != previous:  # until the engine is stuck
+        previous = sent
+        await asyncio.sleep(0.3)
+    assert sent < 50_000_000  # kernel buffers of two connections on loopback, and ours
+    exchange = next(iter(wrapper.service._exchanges))
+    assert exchange.connection._transport.get_write_buffer_size() < 1_000_000
+    writer.close()
+    await wrapper.until(lambda: wrapper.service.running == 0)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_client_that_leaves_stops_the_engine(wrapper: Wrapper, stream: bool) -> None:
+    stopped = asyncio.Event()
+
+    async def script(request: Received, reply: Reply) -> None:
+        if stream:
+            await reply.stream_head()
+            await reply.chunk(token("one"))
+        await reply.closed_by_peer()
+        stopped.set()
+
+    wrapper.engine.script = script
+    reader, writer = await wrapper.connect()
+    writer.write(chat_request(wrapper.port, stream=stream))
+    await wrapper.until(lambda: len(wrapper.engine.completions) == 1)
+    if stream:
+        await reader.readuntil(b"one")
+    writer.close()
+    async with asyncio.timeout(2):  # the issue's own bound
+        await stopped.wait()
+    await wrapper.until(lambda: wrapper.service.running == 0)
+    assert wrapper.service.admission.running == 0
+    assert wrapper.log_lines()[-1]["end"] == "client_gone"
+
+
+async def test_a_client_that_half_closes_counts_as_gone(wrapper: Wrapper) -> None:
+    stopped = asyncio.Event()
+
+    async def script(request: Received, reply: Reply) -> None:
+        await reply.closed_by_peer()
+        stopped.set()
+
+    wrapper.engine.script = script
+    _, writer = await wrapper.connect()
+    writer.write(chat_request(wrapper.port))
+    await wrapper.until(lambda: len(wrapper.engine.completions) == 1)
+    writer.write_eof()
+    async with asyncio.timeout(2):
+        await stopped.wait()
+    writer.close()
+
+
+async def test_silence_before_the_first_token_is_filled_with_comments(make_wrapper: MakeWrapper) -> None:
+    wrapper = await make_wrapper(timeouts={"keepalive_s": 0.3})
+    go = asyncio.Event()
+
+    async def script(request: Received, reply: Reply) -> None:
+        await reply.stream_head()
+        await go.wait()
+        await reply.chunk(token("one"))
+        await asyncio.sleep(1.0)  # silence inside a stream is the engine's own
+        await reply.chunk(DONE)
+        await reply.end()
+
+    wrapper.engine.script = script
+    reader, writer = await wrapper.connect()
+    writer.write(chat_request(wrapper.port))
+    async with asyncio.timeout(5):
+        await reader.readuntil(b": keep-alive\n\n")
+        await reader.readuntil(b": keep-alive\n\n")
+        go.set()
+        rest = await reader.readuntil(b"0\r\n\r\n")
+    first_token = rest.index(b"data:")
+    assert b": keep-alive" not in rest[first_token:]
+    writer.close()
+
+
+async def test_comments_are_invisible_to_a_client(make_wrapper: MakeWrapper) -> None:
+    wrapper = await make_wrapper(timeouts={"keepalive_s": 0.2})
+
+    async def script(request: Received, reply: Reply) -> None:
+        await reply.stream_head()
+        await asyncio.sleep(0.8)
+        for piece in (token("a"), token("b"), USAGE_EVENT, DONE):
+            await reply.chunk(piece)
+        await reply.end()
+
+    wrapper.engine.script = script
+    answer = await wrapper.chat(stream=True)
+    assert answer.content.replace(b": keep-alive\n\n", b"") == token("a") + token("b") + DONE
+
+
+async def test_the_request_id_goes_all_the_way(wrapper: Wrapper) -> None:
+    answer = await wrapper.chat(headers={"x-request-id": "abc-123"})
+    assert answer.headers["x-request-id"] == "abc-123"
+    assert wrapper.engine.completions[0].headers["x-request-id"] == "abc-123"
+    other = await wrapper.chat(headers={"x-request-id": 'bad "id" {}'})
+    assert other.headers["x-request-id"] != 'bad "id" {}'
+    assert wrapper.log_lines()[-2]["request_id"] == "abc-123"
+
+
+async def test_nothing_of_the_clients_head_reaches_the_engine(wrapper: Wrapper) -> None:
+    await wrapper.chat(
+        headers={"x-evil": "1", "authorization": "Bearer secret", "cookie": "a=b", "x-huddle-tenant": "t"}
+    )
+    assert set(wrapper.engine.completions[0].headers) == {"host", "content-type", "content-length", "x-request-id"}

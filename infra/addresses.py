@@ -14,8 +14,14 @@ from infra.vocabulary import Zone
 AZURE_RESERVED_FIRST = 4
 """Azure keeps the first four addresses of a subnet (network, gateway, two for DNS) and the last one."""
 AZURE_RESERVED = 5
-BASTION_SUBNET_NAME = "AzureBastionSubnet"
 BASTION_MIN_PREFIX = 26
+WIDEST_PREFIX, NARROWEST_PREFIX = 8, 29
+"""Azure takes ranges from /8 to /29 (Microsoft's virtual network FAQ)."""
+PLATFORM_RANGES: tuple[IPv4Network, ...] = tuple(
+    IPv4Network(text)
+    for text in ("127.0.0.0/8", "168.63.129.16/32", "169.254.0.0/16", "224.0.0.0/4", "255.255.255.255/32")
+)
+"""Loopback, Azure's own DNS, link-local, multicast, broadcast: no VNet may hold them (the same FAQ)."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +55,19 @@ def plan_addresses(network: Network, node_count: int, *, with_bastion: bool) -> 
     )
 
 
-def conflicts(network: Network) -> Iterator[tuple[str, str]]:
-    """Every range that lies outside the VNet or overlaps another, as (key, sentence)."""
-    keyed = {
-        key: getattr(network, key) for key in ("nodes_subnet", "gateway_subnet", "endpoints_subnet", "bastion_subnet")
-    }
+def conflicts(network: Network, *, with_bastion: bool) -> Iterator[tuple[str, str]]:
+    """Every range that Azure refuses, that lies outside the VNet or overlaps another, as (key, sentence).
+
+    Bastion's range counts only where it becomes a subnet.
+    """
+    keys = ("nodes_subnet", "gateway_subnet", "endpoints_subnet", *(("bastion_subnet",) if with_bastion else ()))
+    keyed: dict[str, IPv4Network] = {key: getattr(network, key) for key in keys}
+    for key, subnet in {"address_space": network.address_space, **keyed}.items():
+        if not WIDEST_PREFIX <= subnet.prefixlen <= NARROWEST_PREFIX:
+            yield key, f"{subnet} is not a size that Azure takes; allowed: /{WIDEST_PREFIX} to /{NARROWEST_PREFIX}"
+    for taken in PLATFORM_RANGES:
+        if taken.overlaps(network.address_space):
+            yield "address_space", f"{network.address_space} holds {taken}, which Azure keeps; choose another range"
     for key, subnet in keyed.items():
         if not subnet.subnet_of(network.address_space):
             yield key, f"{subnet} is not inside address_space {network.address_space}"

@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from infra import ports
 from infra.addresses import AZURE_RESERVED, BASTION_MIN_PREFIX, conflicts, node_capacity
 from infra.errors import Fault, InputError
 from infra.settings import Settings
-from infra.skus import GATEWAY_TIERS, PREMIUM_V2_MBPS_PER_IOPS, SHARED_DISKS, VM_SIZES, max_shares
+from infra.skus import (
+    DISALLOWED_ADMIN_NAMES,
+    GATEWAY_TIERS,
+    PREMIUM_V2_BASELINE_IOPS,
+    PREMIUM_V2_BASELINE_MBPS,
+    PREMIUM_V2_MBPS_PER_IOPS,
+    RESERVED_TAG_PREFIXES,
+    SHARED_DISKS,
+    SPOT_QUOTA,
+    VM_SIZES,
+    max_shares,
+)
 from infra.vocabulary import (
-    BastionSku,
     Delivery,
     DiskSku,
     GatewayInbound,
+    ManagedTag,
     ModelStoreKind,
+    Priority,
     PublicAccess,
     Target,
     Topology,
@@ -42,7 +54,8 @@ def _target(settings: Settings, _: Mapping[str, str]) -> Findings:
 
 
 def _addresses(settings: Settings, _: Mapping[str, str]) -> Findings:
-    for key, sentence in conflicts(settings.network):
+    with_bastion = settings.access.bastion.sku.needs_subnet
+    for key, sentence in conflicts(settings.network, with_bastion=with_bastion):
         yield f"network.{key}", sentence
     subnet, count = settings.network.nodes_subnet, settings.nodes.count
     if node_capacity(subnet) < count:
@@ -52,7 +65,7 @@ def _addresses(settings: Settings, _: Mapping[str, str]) -> Findings:
             f"nodes.count is {count}; use a larger range",
         )
     bastion = settings.network.bastion_subnet
-    if settings.access.bastion.sku is not BastionSku.NONE and bastion.prefixlen > BASTION_MIN_PREFIX:
+    if with_bastion and bastion.prefixlen > BASTION_MIN_PREFIX:
         yield (
             "network.bastion_subnet",
             f"{bastion} is too small for Azure Bastion; allowed: /{BASTION_MIN_PREFIX} or larger",
@@ -90,9 +103,6 @@ def _products(settings: Settings, _: Mapping[str, str]) -> Findings:
                     f"gateway.products.{name}.models",
                     f"'{model}' is not served by this stack; allowed: {', '.join(sorted(served))}",
                 )
-        for subscription, count in Counter(product.subscriptions).items():
-            if count > 1:
-                yield f"gateway.products.{name}.subscriptions", f"'{subscription}' stands {count} times; list it once"
 
 
 def _size(settings: Settings, _: Mapping[str, str]) -> Findings:
@@ -101,10 +111,11 @@ def _size(settings: Settings, _: Mapping[str, str]) -> Findings:
         yield "nodes.size", f"'{nodes.size}' is not a GPU size this program knows; allowed: {', '.join(VM_SIZES)}"
         return
     needed = nodes.count * size.vcpus
+    family = SPOT_QUOTA if nodes.priority is Priority.SPOT else size.quota_family
     if needed > nodes.quota_vcpus:
         yield (
             "nodes.count",
-            f"{nodes.count} x {nodes.size} needs {needed} vCPUs of {size.quota_family}, nodes.quota_vcpus is "
+            f"{nodes.count} x {nodes.size} needs {needed} vCPUs of {family}, nodes.quota_vcpus is "
             f"{nodes.quota_vcpus}; allowed: at most {nodes.quota_vcpus // size.vcpus}, or raise the quota",
         )
 
@@ -113,7 +124,9 @@ def _model_store(settings: Settings, _: Mapping[str, str]) -> Findings:
     store, nodes = settings.model_store, settings.nodes
     if store.kind is ModelStoreKind.AZURE_FILES:
         for key in sorted({"sku", "iops", "mbps"} & store.model_fields_set):
-            yield f"model_store.{key}", "applies to `kind: shared-disk` only; remove it"
+            value = getattr(store, key)
+            if value is not None:
+                yield f"model_store.{key}", f"'{value}' applies to `kind: shared-disk` only; remove it"
         return
     facts = SHARED_DISKS[store.sku]
     if store.size_gib > facts.max_size_gib:
@@ -134,22 +147,23 @@ def _model_store(settings: Settings, _: Mapping[str, str]) -> Findings:
             f"'{store.sku}' disks live in one zone; set nodes.zone (allowed: 1, 2, 3) or another sku",
         )
     if not facts.own_performance:
-        for key in sorted({"iops", "mbps"} & store.model_fields_set):
-            yield (
-                f"model_store.{key}",
-                f"can't be set for {store.sku}, whose performance follows its size; allowed with: "
-                f"{DiskSku.PREMIUM_V2}, {DiskSku.ULTRA}",
-            )
-    if (
-        store.sku is DiskSku.PREMIUM_V2
-        and store.mbps
-        and store.iops
-        and store.mbps > store.iops * PREMIUM_V2_MBPS_PER_IOPS
-    ):
+        for key, value in (("iops", store.iops), ("mbps", store.mbps)):
+            if value is not None:
+                yield (
+                    f"model_store.{key}",
+                    f"{value} can't be set for {store.sku}, whose performance follows its size; allowed with: "
+                    f"{DiskSku.PREMIUM_V2}, {DiskSku.ULTRA}",
+                )
+        return
+    for key, value, most in (("iops", store.iops, facts.max_iops), ("mbps", store.mbps, facts.max_mbps)):
+        if value is not None and value > most:
+            yield f"model_store.{key}", f"{value} is too much for {store.sku}; allowed: up to {most}"
+    iops, mbps = store.iops or PREMIUM_V2_BASELINE_IOPS, store.mbps or PREMIUM_V2_BASELINE_MBPS
+    if store.sku is DiskSku.PREMIUM_V2 and mbps > iops * PREMIUM_V2_MBPS_PER_IOPS:
         yield (
             "model_store.mbps",
-            f"{store.mbps} needs at least {int(store.mbps / PREMIUM_V2_MBPS_PER_IOPS)} IOPS "
-            f"(0.25 MB/s for each), model_store.iops is {store.iops}",
+            f"{mbps} needs at least {int(mbps / PREMIUM_V2_MBPS_PER_IOPS)} IOPS "
+            f"(0.25 MB/s for each), model_store.iops is {iops}",
         )
 
 
@@ -200,13 +214,52 @@ def _ports(settings: Settings, _: Mapping[str, str]) -> Findings:
 
 def _access(settings: Settings, _: Mapping[str, str]) -> Findings:
     bastion = settings.access.bastion
-    if bastion.tunnel and bastion.sku not in (BastionSku.STANDARD, BastionSku.PREMIUM):
+    if bastion.tunnel and not bastion.sku.can_tunnel:
         yield "access.bastion.sku", f"'{bastion.sku}' can't tunnel; allowed with `tunnel: true`: Standard, Premium"
     if settings.access.delivery is Delivery.SSH:
         yield (
             "access.delivery",
             "'ssh' needs a network path to the nodes, which are private in Azure; allowed: run-command",
         )
+
+
+def _tags(settings: Settings, _: Mapping[str, str]) -> Findings:
+    """Azure compares tag names without case and keeps some for itself (Microsoft's Tags API reference)."""
+    seen: dict[str, str] = {}
+    for name in settings.tags:
+        folded = name.casefold()
+        if folded in set(ManagedTag):
+            yield f"tags.{name}", "is set by this program on every resource; choose another name"
+        elif folded.startswith(RESERVED_TAG_PREFIXES):
+            prefixes = ", ".join(RESERVED_TAG_PREFIXES)
+            yield f"tags.{name}", f"must not start with {prefixes}, which Azure keeps for itself; choose another name"
+        elif folded in seen:
+            yield f"tags.{name}", f"is the same tag as {seen[folded]} (names are compared without case); keep one"
+        seen[folded] = name
+
+
+def _admin(settings: Settings, _: Mapping[str, str]) -> Findings:
+    name = settings.nodes.admin_username
+    if name in DISALLOWED_ADMIN_NAMES:
+        yield "nodes.admin_username", f"'{name}' is a login name that Azure refuses; choose another, such as azureuser"
+
+
+def _lists(settings: Settings, _: Mapping[str, str]) -> Findings:
+    """Lists whose items each become something of their own, so that none may stand twice."""
+    lists: dict[str, Sequence[object]] = {
+        "access.ssh_public_keys": settings.access.ssh_public_keys,
+        "access.operator_object_ids": [guid.lower() for guid in settings.access.operator_object_ids],
+        "network.reserved_ranges": settings.network.reserved_ranges,
+    }
+    for name, product in settings.gateway.products.items():
+        lists[f"gateway.products.{name}.models"] = product.models or ()
+        lists[f"gateway.products.{name}.subscriptions"] = product.subscriptions
+    for name, placement in settings.serving.models.items():
+        lists[f"serving.models.{name}.nodes"] = placement.nodes or ()
+    for key, items in lists.items():
+        for item, count in Counter(items).items():
+            if count > 1:
+                yield key, f"'{item}' stands {count} times; list it once"
 
 
 RULES: tuple[Callable[[Settings, Mapping[str, str]], Findings], ...] = (
@@ -219,4 +272,7 @@ RULES: tuple[Callable[[Settings, Mapping[str, str]], Findings], ...] = (
     _models,
     _ports,
     _access,
+    _tags,
+    _admin,
+    _lists,
 )

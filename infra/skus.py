@@ -101,6 +101,22 @@ VM_SIZES: Mapping[str, VmSize] = MappingProxyType(
 """GPU sizes by name. NCC40ads (confidential GPU) is left out: own onboarding, no accelerated NIC."""
 
 
+SPOT_QUOTA = "lowPriorityCores"
+"""The quota that spot VMs of every size count against (azure_facts section 1)."""
+
+# fmt: off
+DISALLOWED_ADMIN_NAMES = frozenset((
+    "1", "123", "a", "actuser", "adm", "admin", "admin1", "admin2", "administrator", "aspnet", "backup", "console",
+    "david", "guest", "john", "owner", "root", "server", "sql", "support", "support_388945a0", "sys", "test", "test1",
+    "test2", "test3", "user", "user1", "user2", "user3", "user4", "user5",
+))
+# fmt: on
+"""Login names that ARM refuses (OSProfile.adminUsername in the compute API's own description)."""
+
+RESERVED_TAG_PREFIXES = ("azure", "microsoft", "windows")
+"""Tag names that begin like this belong to Azure (Microsoft's Tags API reference)."""
+
+
 @dataclass(frozen=True)
 class SharedDiskFacts:
     """What a managed disk SKU allows when several VMs attach it."""
@@ -108,16 +124,22 @@ class SharedDiskFacts:
     zonal_only: bool
     own_performance: bool  # IOPS and MB/s are provisioned by the user, not by size
     max_size_gib: int
+    max_iops: int = 0  # both only where performance is the user's
+    max_mbps: int = 0
 
 
 SHARED_DISKS: Mapping[DiskSku, SharedDiskFacts] = MappingProxyType(
     {
         DiskSku.PREMIUM: SharedDiskFacts(zonal_only=False, own_performance=False, max_size_gib=32_767),
         DiskSku.PREMIUM_ZRS: SharedDiskFacts(zonal_only=False, own_performance=False, max_size_gib=32_767),
-        DiskSku.PREMIUM_V2: SharedDiskFacts(zonal_only=True, own_performance=True, max_size_gib=65_536),
+        DiskSku.PREMIUM_V2: SharedDiskFacts(
+            zonal_only=True, own_performance=True, max_size_gib=65_536, max_iops=80_000, max_mbps=2_000
+        ),
         DiskSku.STANDARD_SSD: SharedDiskFacts(zonal_only=False, own_performance=False, max_size_gib=32_767),
         DiskSku.STANDARD_SSD_ZRS: SharedDiskFacts(zonal_only=False, own_performance=False, max_size_gib=32_767),
-        DiskSku.ULTRA: SharedDiskFacts(zonal_only=True, own_performance=True, max_size_gib=65_536),
+        DiskSku.ULTRA: SharedDiskFacts(
+            zonal_only=True, own_performance=True, max_size_gib=65_536, max_iops=400_000, max_mbps=10_000
+        ),
     }
 )
 
@@ -132,9 +154,7 @@ def max_shares(sku: DiskSku, size_gib: int) -> int:
 
 
 PREMIUM_V2_BASELINE_IOPS = 3_000
-PREMIUM_V2_MAX_IOPS = 80_000
 PREMIUM_V2_BASELINE_MBPS = 125
-PREMIUM_V2_MAX_MBPS = 2_000
 PREMIUM_V2_MBPS_PER_IOPS = 0.25
 
 

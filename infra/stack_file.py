@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from infra.errors import Fault, InputError
-from infra.settings import OPTIONAL_SECRET_KEYS, SECRET_KEYS, Settings
+from infra.settings import LOCATION_KEY, OPTIONAL_SECRET_KEYS, SECRET_KEYS, Settings
 from infra.validation import parse
 
 PROJECT = "h100-inference"
 ROOT = Path(__file__).resolve().parent.parent
-LOCATION_KEY = "azure-native:location"
 
 
 def path_of(stack: str, root: Path = ROOT) -> Path:
@@ -61,7 +60,9 @@ def read(stack: str, root: Path = ROOT) -> dict[str, Any]:
     try:
         document = yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeyLoader)  # noqa: S506 - a SafeLoader
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(Fault(file, "", f"is not valid YAML: {_one_line(error)}")) from None
+        raise InputError(Fault(file, "", f"is not valid YAML: {_problem(error)}")) from None
+    except RecursionError:
+        raise InputError(Fault(file, "", "is not valid YAML: it is nested too deeply")) from None
     if not isinstance(document, dict) or not isinstance(document.get("config"), dict):
         raise InputError(Fault(file, "config", "is required: a mapping of settings"))
     return {str(key): value for key, value in document["config"].items()}
@@ -84,11 +85,23 @@ def from_values(config: Mapping[str, Any], stack: str) -> Settings:
         if key.startswith(f"{PROJECT}:") and key.removeprefix(f"{PROJECT}:") not in SECRET_KEYS
     }
     file = _label(stack)
+    if strays := tuple(_strays(config, file)):
+        raise InputError(*strays)
     if "location" in own:
         raise InputError(Fault(file, "location", f"is not a known key; set the region as `{LOCATION_KEY}`"))
     if LOCATION_KEY not in config:
         raise InputError(Fault(file, LOCATION_KEY, "is required: the Azure region, such as eastus2"))
     return parse({**own, "location": config[LOCATION_KEY]}, file)
+
+
+def _strays(config: Mapping[str, Any], file: str) -> Iterator[Fault]:
+    """Keys that were meant for us but stand outside our namespace, where they would be ignored without a word."""
+    for key in config:
+        namespace, colon, name = key.partition(":")
+        if not colon:
+            yield Fault(file, key, f"has no namespace; write it as `{PROJECT}:{key}`")
+        elif namespace != PROJECT and difflib.get_close_matches(namespace.casefold(), [PROJECT], cutoff=0.8):
+            yield Fault(file, key, f"has an unknown namespace; did you mean `{PROJECT}:{name}`?")
 
 
 def missing_secrets(config: Mapping[str, Any]) -> list[str]:
@@ -114,7 +127,12 @@ def _decode(text: str) -> Any:
     return text
 
 
-def _one_line(error: Exception) -> str:
+def _problem(error: Exception) -> str:
+    """What is wrong and where. The file's own text stays out: the line may hold a secret."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem:
+        mark = error.problem_mark
+        what = " ".join(part for part in (error.context, error.problem) if part)
+        return what + (f" (line {mark.line + 1}, column {mark.column + 1})" if mark else "")
     return " ".join(str(error).split())
 
 
@@ -123,6 +141,14 @@ class _UniqueKeyLoader(yaml.SafeLoader):
 
     Azure's names are case-insensitive, so keys that differ only in case count as equal.
     """
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """Give a place to values such as the date 2026-02-30, which the library refuses with a bare ValueError."""
+        try:
+            return super().construct_object(node, deep)
+        except ValueError:
+            problem = "a value looks like a date or a number but is none; quote it"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: dict[str, int] = {}

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from infra.errors import Fault, InputError
-from infra.settings import Settings
+from infra.settings import LOCATION_KEY, Settings
 from infra.skus import GATEWAY_TIERS, REFUSED_TIERS
 
 
@@ -35,7 +35,8 @@ def _is_echo(detail: ErrorDetails, details: list[ErrorDetails]) -> bool:
 
 def _fault(detail: ErrorDetails, file: str) -> Fault:
     location = [part for part in detail["loc"] if part != "[key]"]
-    return Fault(file, dotted(location), _sentence(detail, location))
+    key = LOCATION_KEY if location == ["location"] else dotted(location)
+    return Fault(file, key, _sentence(detail, location))
 
 
 def dotted(location: Iterable[int | str]) -> str:
@@ -47,27 +48,65 @@ def dotted(location: Iterable[int | str]) -> str:
 
 
 def _sentence(detail: ErrorDetails, location: list[int | str]) -> str:
-    value, context = detail["input"], detail.get("ctx", {})
+    value, context = _shown(detail["input"]), detail.get("ctx", {})
     match detail["type"]:
         case "extra_forbidden":
             return _unknown_key(location)
         case "missing":
             return f"is required: {_description(location)}"
         case "enum" | "literal_error":
-            return _not_in_list(value, str(context["expected"]), location)
+            return _not_in_list(detail["input"], str(context["expected"]), location)
         case "string_pattern_mismatch":
-            return f"{value!r} is not allowed; it must match {context['pattern']} ({_description(location)})"
+            return f"{value} is not allowed; it must match {context['pattern']} ({_description(location)})"
         case "value_error":
-            return f"{value!r} {context['error']}"
-        case "string_type":
-            return f"{value!r} must be text (quote it in YAML): {_description(location)}"
+            return f"{value} {context['error']}"
+        case kind if kind in _EXPECTED:
+            return f"{value} {_EXPECTED[kind].format(**context)}: {_description(location)}"
         case _:
-            return f"{value!r} is not allowed: {_lower(detail['msg'])} ({_description(location)})"
+            return f"{value} is not allowed: {_lower(detail['msg'])} ({_description(location)})"
+
+
+_EXPECTED: Mapping[str, str] = {
+    "model_type": "must be a mapping of settings",
+    "model_attributes_type": "must be a mapping of settings",
+    "dict_type": "must be a mapping",
+    "tuple_type": "must be a list",
+    "too_short": "must have {min_length} or more entries",
+    "too_long": "must have at most {max_length} entries",
+    "string_type": "must be text (quote it in YAML)",
+    "string_too_short": "must have {min_length} or more characters",
+    "string_too_long": "must have at most {max_length} characters",
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "finite_number": "must be a finite number",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "greater_than": "must be more than {gt:g}",
+    "greater_than_equal": "must be {ge:g} or more",
+    "less_than_equal": "must be {le:g} or less",
+}
+"""What pydantic's error types ask for, in the words of a stack file."""
+_LONGEST_VALUE = 80
+
+
+def _shown(value: object) -> str:
+    """A wrong value as an error may show it: short, on one line, and never a private key."""
+    if value is None:
+        return "is empty; it"
+    text = repr(value) if isinstance(value, str | int | float | list | dict) else repr(str(value))
+    if "PRIVATE KEY" in text:
+        return "a private key (not shown)"
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}... ({len(text)} characters)"
 
 
 def _unknown_key(location: list[int | str]) -> str:
     parent = _model_at(location[:-1])
-    known = sorted(parent.model_fields) if parent else []
+    known = (
+        sorted(name for name in parent.model_fields if parent is not Settings or name != "location") if parent else []
+    )
     close = difflib.get_close_matches(str(location[-1]), known, n=1)
     hint = f"did you mean {close[0]}? " if close else ""
     return f"is not a known key; {hint}allowed: {', '.join(known)}"
@@ -77,7 +116,7 @@ def _not_in_list(value: object, expected: str, location: list[int | str]) -> str
     if location[-2:] == ["gateway", "tier"] and str(value) in REFUSED_TIERS:
         allowed = ", ".join(tier.value for tier in GATEWAY_TIERS)
         return f"{value!r} can't work here: {REFUSED_TIERS[str(value)]}; allowed: {allowed}"
-    return f"{value!r} is not allowed; allowed: {expected.replace(' or ', ', ')}"
+    return f"{_shown(value)} is not allowed; allowed: {expected.replace(' or ', ', ')}"
 
 
 def _description(location: list[int | str]) -> str:

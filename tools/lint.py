@@ -1,5 +1,6 @@
 """`make lint`: every check in turn, one line each; the output of those that fail; exit status 1 when any did."""
 
+import re
 import subprocess
 import sys
 import time
@@ -14,7 +15,7 @@ from tools.engine.go_build import build_tool
 from tools.engine.versions import ROOT, TOOLS
 
 BIN = ROOT / ".venv" / "bin"
-SHELL_SHEBANGS = ("#!/bin/sh", "#!/bin/bash", "#!/usr/bin/env bash", "#!/usr/bin/env sh")
+SHEBANG = re.compile(r"#!(?:/usr)?/bin/(?:env )?(?:ba)?sh\b")
 SHELL_MARK = "# shellcheck shell="
 YAML_SUFFIXES = {".yaml", ".yml"}
 HEAD_LINES = 5
@@ -36,8 +37,8 @@ def is_shell(path: Path) -> bool:
         return False
     if any(line.strip().startswith(SHELL_MARK) for line in head):
         return True
-    is_template = path.suffix == ".j2" or (path.suffix == ".sh" and any("{%" in line or "{{" in line for line in head))
-    return not is_template and (path.suffix == ".sh" or bool(head and head[0].startswith(SHELL_SHEBANGS)))
+    is_template = path.suffix == ".j2" or any("{%" in line or "{{" in line for line in head)
+    return not is_template and (path.suffix == ".sh" or bool(head and SHEBANG.match(head[0])))
 
 
 def is_yaml(path: Path) -> bool:

@@ -4,7 +4,7 @@
 to start the real `pulumi` command; nothing is installed outside of the project's cache folder.
 """
 
-from tools.engine.locate import Engine, locate
+from tools.engine.finder import Engine, locate
 from tools.engine.origin import EngineUnavailableError, Origin
 
 __all__ = ["Engine", "EngineUnavailableError", "Origin", "locate"]

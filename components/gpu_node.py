@@ -1,0 +1,265 @@
+"""One GPU node: network interface, VM, the run command that makes it serve, and its nightly shutdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pulumi
+from pulumi_azure_native import compute, devtestlab, network
+
+from components.scope import StackScope
+from infra.plan import ComputePlan, NodePlan
+from infra.vocabulary import Priority
+
+RUN_COMMAND_NAME = "huddle-apply"
+APPLY_TIMEOUT_S = 5400
+"""How long a node may take from first boot to its first completion: packages, weights to NVMe, engine start."""
+
+REPLACING_CHANGES: tuple[str, ...] = (
+    "location",
+    "zones",
+    "priority",
+    "osProfile",
+    "securityProfile",
+    "storageProfile.imageReference",
+    "storageProfile.osDisk.name",
+    "storageProfile.osDisk.diskSizeGB",
+    "storageProfile.diskControllerType",
+)
+"""What Azure only takes at creation (409 PropertyChangeNotAllowed otherwise); the provider replaces on names alone
+(pulumi-azure-native#577). Wire case: the SDK translates top-level names only, and a path that matches nothing is
+silently useless. An OS disk could grow on a deallocated VM, but it holds nothing that a new node would not have."""
+
+_VM_TIMEOUTS = pulumi.CustomTimeouts(create="60m", update="60m", delete="60m")
+_APPLY_TIMEOUTS = pulumi.CustomTimeouts(create="100m", update="100m", delete="20m")
+
+
+@dataclass(frozen=True)
+class GpuNodeArgs:
+    """`custom_data` is base64; `apply_script` makes the node serve the bundle `bundle_digest` and fails if it can't.
+
+    `vm_after`: the VM that attached the shared disk before this one. `apply_after`: what the script needs (secrets,
+    roles, endpoints). `ultra_disk`: the model disk is an Ultra disk, which a VM must be told at creation.
+    """
+
+    scope: StackScope
+    compute: ComputePlan
+    node: NodePlan
+    subnet_id: pulumi.Input[str]
+    identity_id: pulumi.Input[str]
+    model_disk_id: pulumi.Input[str] | None
+    model_disk_lun: int
+    custom_data: pulumi.Input[str]
+    apply_script: pulumi.Input[str]
+    bundle_digest: str
+    vm_after: pulumi.Resource | None
+    apply_after: Sequence[pulumi.Resource]
+    ultra_disk: bool = False
+
+
+class GpuNode(pulumi.ComponentResource):
+    """A private GPU VM that serves.
+
+    When it must be replaced it is deleted first, as its name, address and disk slot can only be had once; interface,
+    model disk and shutdown schedule stay. The deployment fails if the node does not answer a real request.
+    """
+
+    vm: pulumi.Resource
+    """The VM, for those that must come after it."""
+    vm_id: pulumi.Output[str]
+    """ARM id of the VM."""
+    address: pulumi.Output[str]
+    """Private address; known once the interface that holds it exists."""
+    applied: pulumi.Resource
+    """The run command: done when the node serves."""
+    status: pulumi.Output[str]
+    """How the last apply ended, with the bundle it applied: `Succeeded (1a2b3c…)`."""
+
+    def __init__(self, name: str, args: GpuNodeArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("h100:gpu_node:GpuNode", name, None, opts)
+        self._name, self._args = name, args
+        self._nic = self._interface()
+        self._vm = self._machine()
+        apply = self._run_command()
+        if args.compute.auto_shutdown.enabled:
+            self._shutdown()
+        self.vm, self.vm_id, self.applied = self._vm, self._vm.id, apply
+        self.address = self._nic.id.apply(lambda _: str(args.node.address))
+        self.status = pulumi.Output.concat(apply.provisioning_state, f" ({args.bundle_digest[:12]})")
+        self.register_outputs({"vm_id": self.vm_id, "address": self.address, "status": self.status})
+
+    def _interface(self) -> network.NetworkInterface:
+        """A fixed private address and nothing public."""
+        scope, node = self._args.scope, self._args.node
+        return network.NetworkInterface(
+            f"{self._name}-nic",
+            resource_group_name=scope.resource_group_name,
+            network_interface_name=scope.names.nic(node.number),
+            location=scope.location,
+            enable_accelerated_networking=self._args.compute.size.accelerated_networking,
+            ip_configurations=[
+                network.NetworkInterfaceIPConfigurationArgs(
+                    name="private",
+                    primary=True,
+                    subnet=network.SubnetArgs(id=self._args.subnet_id),
+                    private_ip_allocation_method="Static",
+                    private_ip_address=str(node.address),
+                )
+            ],
+            tags=scope.tags,
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+
+    def _machine(self) -> compute.VirtualMachine:
+        args, plan = self._args, self._args.compute
+        spot = plan.priority is Priority.SPOT
+        return compute.VirtualMachine(
+            f"{self._name}-vm",
+            resource_group_name=args.scope.resource_group_name,
+            vm_name=args.node.name,
+            location=args.scope.location,
+            zones=[plan.zone] if plan.zone else None,
+            hardware_profile=compute.HardwareProfileArgs(vm_size=plan.size.name),
+            priority="Spot" if spot else "Regular",
+            # Deallocate keeps the OS disk and the address; -1 pays up to the regular price, so price evicts nobody.
+            eviction_policy="Deallocate" if spot else None,
+            billing_profile=compute.BillingProfileArgs(max_price=-1) if spot else None,
+            identity=compute.VirtualMachineIdentityArgs(
+                type=compute.ResourceIdentityType.USER_ASSIGNED, user_assigned_identities=[args.identity_id]
+            ),
+            security_profile=_security_profile(),
+            os_profile=self._os_profile(),
+            storage_profile=self._storage_profile(),
+            additional_capabilities=(
+                compute.AdditionalCapabilitiesArgs(ultra_ssd_enabled=True) if args.ultra_disk else None
+            ),
+            network_profile=compute.NetworkProfileArgs(
+                network_interfaces=[
+                    compute.NetworkInterfaceReferenceArgs(id=self._nic.id, primary=True, delete_option="Detach")
+                ]
+            ),
+            # Without a storage account Azure keeps the serial log itself; the serial console needs it.
+            diagnostics_profile=compute.DiagnosticsProfileArgs(
+                boot_diagnostics=compute.BootDiagnosticsArgs(enabled=True)
+            ),
+            tags=args.scope.tags,
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                depends_on=[args.vm_after] if args.vm_after else None,
+                replace_on_changes=list(REPLACING_CHANGES),
+                delete_before_replace=True,
+                custom_timeouts=_VM_TIMEOUTS,
+            ),
+        )
+
+    def _os_profile(self) -> compute.OSProfileArgs:
+        plan = self._args.compute
+        home = f"/home/{plan.admin_username}/.ssh/authorized_keys"
+        return compute.OSProfileArgs(
+            computer_name=self._args.node.name,
+            admin_username=plan.admin_username,
+            custom_data=self._args.custom_data,
+            allow_extension_operations=True,
+            linux_configuration=compute.LinuxConfigurationArgs(
+                disable_password_authentication=True,
+                provision_vm_agent=True,
+                ssh=compute.SshConfigurationArgs(
+                    public_keys=[compute.SshPublicKeyArgs(key_data=key, path=home) for key in plan.ssh_public_keys]
+                ),
+                # A driver or kernel that upgrades itself at night takes the GPU away until the next reboot.
+                patch_settings=compute.LinuxPatchSettingsArgs(
+                    patch_mode="ImageDefault", assessment_mode="ImageDefault"
+                ),
+            ),
+        )
+
+    def _storage_profile(self) -> compute.StorageProfileArgs:
+        args, plan = self._args, self._args.compute
+        image = plan.image
+        return compute.StorageProfileArgs(
+            image_reference=compute.ImageReferenceArgs(
+                publisher=image.publisher, offer=image.offer, sku=image.sku, version=image.version
+            ),
+            os_disk=compute.OSDiskArgs(
+                name=args.scope.names.os_disk(args.node.number),
+                create_option="FromImage",
+                # A leftover with this name would refuse the next VM.
+                delete_option="Delete",
+                caching=compute.CachingTypes.READ_WRITE,
+                disk_size_gb=plan.os_disk_gib,
+                managed_disk=compute.ManagedDiskParametersArgs(storage_account_type="Premium_LRS"),
+            ),
+            data_disks=[] if args.model_disk_id is None else [self._model_disk(args.model_disk_id)],
+        )
+
+    def _model_disk(self, disk_id: pulumi.Input[str]) -> compute.DataDiskArgs:
+        """Caching is stated: Azure's default for premium disks is one that shared disks refuse (azure_facts 2.1)."""
+        return compute.DataDiskArgs(
+            lun=self._args.model_disk_lun,
+            create_option="Attach",
+            delete_option="Detach",
+            caching=compute.CachingTypes.NONE,
+            managed_disk=compute.ManagedDiskParametersArgs(id=disk_id),
+        )
+
+    def _run_command(self) -> compute.VirtualMachineRunCommandByVirtualMachine:
+        """Applies the bundle as root and waits for the node to serve.
+
+        It runs again when the script changes and when the VM behind the same name is another one: Azure has deleted the
+        command with the old VM, and its tag, made from the new VM's own id, turns that into an update, which is a PUT
+        and so creates it. The VM's name is plain text on purpose: an output would make Pulumi delete the command
+        before it replaces the VM, which Azure refuses while the VM is deallocated. For the same reason the command
+        goes with its VM on destroy.
+        """
+        args = self._args
+        return compute.VirtualMachineRunCommandByVirtualMachine(
+            f"{self._name}-apply",
+            resource_group_name=args.scope.resource_group_name,
+            vm_name=args.node.name,
+            run_command_name=RUN_COMMAND_NAME,
+            location=args.scope.location,
+            source=compute.VirtualMachineRunCommandScriptSourceArgs(script=args.apply_script),
+            async_execution=False,
+            treat_failure_as_deployment_failure=True,
+            timeout_in_seconds=APPLY_TIMEOUT_S,
+            tags={**args.scope.tags, "bundle": args.bundle_digest, "vm-id": self._vm.vm_id},
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                depends_on=[self._vm, *args.apply_after],
+                deleted_with=self._vm,
+                custom_timeouts=_APPLY_TIMEOUTS,
+            ),
+        )
+
+    def _shutdown(self) -> None:
+        """Deallocates the VM every day. Azure finds the schedule by its exact name, beside the VM."""
+        args, rule = self._args, self._args.compute.auto_shutdown
+        devtestlab.GlobalSchedule(
+            f"{self._name}-shutdown",
+            resource_group_name=args.scope.resource_group_name,
+            name=args.scope.names.shutdown_schedule(args.node.number),
+            location=args.scope.location,
+            status="Enabled",
+            task_type="ComputeVmShutdownTask",
+            daily_recurrence=devtestlab.DayDetailsArgs(time=rule.time),
+            time_zone_id=rule.timezone,
+            target_resource_id=self._vm.id,
+            notification_settings=devtestlab.NotificationSettingsArgs(status="Disabled"),
+            tags=args.scope.tags,
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+
+
+def _security_profile() -> compute.SecurityProfileArgs:
+    """Trusted Launch with a virtual TPM and without Secure Boot, whatever the subscription's default is.
+
+    Secure Boot would keep the image's NVIDIA and OFED modules, which DKMS builds, from loading (azure_facts section 3).
+    The other way to say that, `Standard`, is refused unless the subscription has registered the feature
+    Microsoft.Compute/UseStandardSecurityType (help text of `az vm create --security-type`). Assumption: the image
+    carries the Trusted Launch mark (`az vm image show … --query features`); Azure refuses the VM at once if it doesn't.
+    """
+    return compute.SecurityProfileArgs(
+        security_type="TrustedLaunch",
+        uefi_settings=compute.UefiSettingsArgs(secure_boot_enabled=False, v_tpm_enabled=True),
+    )

@@ -1,0 +1,162 @@
+"""The stack's secrets, and the two identities that may read them."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+
+import pulumi
+from pulumi_azure_native import authorization, keyvault, managedidentity
+
+from components.private_endpoint import PrivateEndpoint, PrivateEndpointArgs
+from components.scope import StackScope
+
+BACKEND_KEY = "backend-key"
+RAY_TOKEN = "ray-token"  # noqa: S105 - the secret's name
+MODEL_HUB_TOKEN = "model-hub-token"  # noqa: S105 - the secret's name
+
+_VAULT_DOMAIN = ".vault.azure.net"
+_SECRETS_USER = "4633458b-17de-408a-b874-0445c86b69e6"
+"""Azure's built-in role `Key Vault Secrets User`: read values, nothing else."""
+_RETENTION_DAYS = {True: 90, False: 7}
+"""How long Azure keeps a deleted vault, by protection: its default, and its minimum so that a dev name is free soon."""
+
+
+@dataclass(frozen=True)
+class SecretsArgs:
+    """All keys are secret Inputs; `model_hub_token` is None where no gated model is served."""
+
+    scope: StackScope
+    tenant_id: pulumi.Input[str]
+    backend_key: pulumi.Input[str]
+    ray_token: pulumi.Input[str]
+    model_hub_token: pulumi.Input[str] | None
+    operator_object_ids: tuple[str, ...]
+    endpoint_subnet_id: pulumi.Input[str]
+    vault_zone_id: pulumi.Input[str]
+
+
+class Secrets(pulumi.ComponentResource):
+    """Key Vault, its secrets, the nodes' and the gateway's identities, and who may read what.
+
+    Nodes read the vault over its private endpoint. API Management reads one secret, the backend key, from outside the
+    VNet: with `protect` the vault's firewall denies all networks but trusted Azure services, without it the firewall
+    is open (every request still needs a role). Assumption: Azure's retirement of trusted-service connectivity (March
+    2026) covers what policies and backends call, not named values, which the control plane reads
+    (api-management/breaking-changes/trusted-service-connectivity-retirement-march-2026). Where that turns out
+    otherwise, the gateway shows the named value's refresh error and the firewall must be opened.
+    """
+
+    vault_id: pulumi.Output[str]
+    """ARM id of the vault."""
+    vault_uri: pulumi.Output[str]
+    """`https://<name>.vault.azure.net/`. Made from the name: previews show `properties` without what Azure adds."""
+    node_identity_id: pulumi.Output[str]
+    """ARM id of the nodes' identity."""
+    node_identity_client_id: pulumi.Output[str]
+    """What a node names when it asks for a token."""
+    gateway_identity_id: pulumi.Output[str]
+    """ARM id of the gateway's identity."""
+    gateway_identity_client_id: pulumi.Output[str]
+    """What the gateway's named values name."""
+    backend_key_secret_uri: pulumi.Output[str]
+    """Without a version, so that the gateway picks up a rotated key by itself (azure_facts 5.4)."""
+    ready: list[pulumi.Resource]
+    """What must exist before a node or the gateway can read a secret."""
+
+    def __init__(self, name: str, args: SecretsArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("h100:secrets:Secrets", name, None, opts)
+        self._name, self._scope = name, args.scope
+        vault = self._vault = self._make_vault(args.tenant_id)
+        values = {BACKEND_KEY: args.backend_key, RAY_TOKEN: args.ray_token, MODEL_HUB_TOKEN: args.model_hub_token}
+        secrets = {key: self._secret(key, value) for key, value in values.items() if value is not None}
+        nodes = self._identity("nodes", args.scope.names.identity)
+        gateway = self._identity("gateway", args.scope.names.gateway_identity)
+        grants = [
+            self._grant("nodes", vault.id, nodes.principal_id, "ServicePrincipal"),
+            # The gateway uses one secret, so it may read that one.
+            self._grant("gateway", secrets[BACKEND_KEY].id, gateway.principal_id, "ServicePrincipal"),
+            *(self._grant(f"operator-{who}", vault.id, who, "User") for who in args.operator_object_ids),
+        ]
+        endpoint = PrivateEndpoint(
+            f"{name}-vault",
+            PrivateEndpointArgs(
+                scope=args.scope,
+                endpoint_name="vault",
+                subnet_id=args.endpoint_subnet_id,
+                target_id=vault.id,
+                group_id="vault",
+                zone_id=args.vault_zone_id,
+            ),
+            pulumi.ResourceOptions(parent=self),
+        )
+        self.vault_id = vault.id
+        self.vault_uri = pulumi.Output.concat("https://", vault.name, _VAULT_DOMAIN, "/")
+        self.node_identity_id, self.node_identity_client_id = nodes.id, nodes.client_id
+        self.gateway_identity_id, self.gateway_identity_client_id = gateway.id, gateway.client_id
+        self.backend_key_secret_uri = pulumi.Output.concat(self.vault_uri, "secrets/", secrets[BACKEND_KEY].name)
+        self.ready = [*secrets.values(), *grants, endpoint.ready]
+        self.register_outputs({"vault_id": self.vault_id, "vault_uri": self.vault_uri})
+
+    def _make_vault(self, tenant_id: pulumi.Input[str]) -> keyvault.Vault:
+        protect = self._scope.protect
+        return keyvault.Vault(
+            f"{self._name}-vault",
+            resource_group_name=self._scope.resource_group_name,
+            vault_name=self._scope.names.key_vault,
+            location=self._scope.location,
+            properties=keyvault.VaultPropertiesArgs(
+                tenant_id=tenant_id,
+                sku=keyvault.SkuArgs(family="A", name=keyvault.SkuName.STANDARD),
+                enable_rbac_authorization=True,
+                enable_soft_delete=True,
+                soft_delete_retention_in_days=_RETENTION_DAYS[protect],
+                # Azure knows "on" and "never asked": false is refused, and on can't be undone.
+                enable_purge_protection=True if protect else None,
+                public_network_access="Enabled",
+                network_acls=keyvault.NetworkRuleSetArgs(
+                    bypass="AzureServices", default_action="Deny" if protect else "Allow"
+                ),
+            ),
+            tags=self._scope.tags,
+            opts=pulumi.ResourceOptions(parent=self, protect=protect),
+        )
+
+    def _secret(self, key: str, value: pulumi.Input[str]) -> keyvault.Secret:
+        return keyvault.Secret(
+            f"{self._name}-{key}",
+            resource_group_name=self._scope.resource_group_name,
+            vault_name=self._vault.name,
+            secret_name=key,
+            properties=keyvault.SecretPropertiesArgs(value=pulumi.Output.secret(value)),
+            tags=self._scope.tags,
+            # Deleting a secret is a data-plane call that the deployer may have no role for; it goes with its vault.
+            opts=pulumi.ResourceOptions(parent=self, protect=self._scope.protect, deleted_with=self._vault),
+        )
+
+    def _identity(self, role: str, identity_name: str) -> managedidentity.UserAssignedIdentity:
+        """User-assigned, so that replacing a VM changes no principal and no role assignment."""
+        return managedidentity.UserAssignedIdentity(
+            f"{self._name}-{role}-identity",
+            resource_group_name=self._scope.resource_group_name,
+            resource_name_=identity_name,
+            location=self._scope.location,
+            tags=self._scope.tags,
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+
+    def _grant(
+        self, who: str, scope: pulumi.Input[str], principal_id: pulumi.Input[str], principal_type: str
+    ) -> authorization.RoleAssignment:
+        return authorization.RoleAssignment(
+            f"{self._name}-{who}-reads",
+            role_assignment_name=str(
+                uuid.uuid5(uuid.NAMESPACE_URL, f"{self._scope.names.key_vault}/{who}/{_SECRETS_USER}")
+            ),
+            scope=scope,
+            principal_id=principal_id,
+            # Stated, so that Azure does not look up an identity that its directory has not replicated yet.
+            principal_type=principal_type,
+            role_definition_id=f"/providers/Microsoft.Authorization/roleDefinitions/{_SECRETS_USER}",
+            opts=pulumi.ResourceOptions(parent=self),
+        )

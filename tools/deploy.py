@@ -15,11 +15,13 @@ from typing import NoReturn
 
 import yaml
 
+from tools import stack_secrets
 from tools.engine import Engine, EngineUnavailableError, locate
 from tools.engine.versions import ROOT
 
 EXIT_INPUT = 2
 EXIT_NO_ENGINE = 3
+EXIT_NOT_READY = 1
 TARGET_KEY = "h100-inference:target"
 AZURE = "azure"
 AZ_TIMEOUT_S = 30
@@ -82,6 +84,16 @@ def obstacle(target: str, environ: Mapping[str, str]) -> str | None:
     return None
 
 
+def lack_of_secrets(stack: str, missing: Sequence[str]) -> str | None:
+    """A preview changes nothing, so it makes no secrets; and without them the CLI refuses the stack."""
+    if not missing:
+        return None
+    return (
+        f"Stack {stack} lacks its secrets ({', '.join(missing)}): run `make up STACK={stack}`, "
+        "which makes them, shows the preview and asks before it creates anything."
+    )
+
+
 def become_pulumi(engine: Engine, command: list[str]) -> NoReturn:
     """Replace this process. An Output used as text is a bug that must not reach a resource: the SDK then raises."""
     os.chdir(ROOT)
@@ -100,6 +112,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if validated.returncode:
         return validated.returncode
     problem = obstacle(target_of(ROOT / "stacks" / f"Pulumi.{options.stack}.yaml"), os.environ)
+    if options.action == "preview":
+        problem = problem or lack_of_secrets(options.stack, stack_secrets.missing_in(ROOT, options.stack))
     if problem:
         print(problem, file=sys.stderr)
         return EXIT_INPUT
@@ -108,6 +122,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except EngineUnavailableError as error:
         print(error, file=sys.stderr)
         return EXIT_NO_ENGINE
+    if options.action == "up":
+        try:
+            provider = os.environ.get("SECRETS_PROVIDER")
+            stack_secrets.prepare(engine, options.stack, engine.environment(), secrets_provider=provider)
+        except stack_secrets.StackNotReadyError as error:
+            print(error, file=sys.stderr)
+            return EXIT_NOT_READY
     print(f"pulumi {options.action} of stack {options.stack} (Pulumi {engine.version})", file=sys.stderr, flush=True)
     become_pulumi(engine, ["pulumi", options.action, "--stack", options.stack, *options.flags])
 

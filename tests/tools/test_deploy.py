@@ -10,6 +10,7 @@ from tools import deploy
 from tools.engine import Engine, EngineUnavailableError, Origin
 from tools.engine.versions import ROOT
 from tools.preview_summary import summary
+from tools.stack_secrets import missing_secrets
 
 LOGIN = {"ARM_CLIENT_ID": "a", "ARM_TENANT_ID": "b", "ARM_SUBSCRIPTION_ID": "c", "ARM_CLIENT_SECRET": "d"}
 BACKEND = {"PULUMI_BACKEND_URL": "azblob://state"}
@@ -55,6 +56,19 @@ def test_an_earlier_pulumi_login_is_a_backend(tmp_path: Path):
     assert not deploy.has_backend(environ)
     credentials.write_text('{"current": "file:///state"}')
     assert deploy.has_backend(environ)
+
+
+def test_a_preview_makes_no_secrets_and_says_who_does():
+    assert deploy.lack_of_secrets("dev", []) is None
+    sentence = deploy.lack_of_secrets("dev", ["backend_key", "ray_token"])
+    assert sentence is not None
+    assert sentence.startswith("Stack dev lacks its secrets (backend_key, ray_token): run `make up STACK=dev`")
+
+
+def test_missing_secrets_are_those_that_the_stack_file_lacks():
+    project = {"name": "p", "config": {"a": {"secret": True}, "b": {"secret": True}, "c": {"type": "string"}, "d": 1}}
+    assert missing_secrets(project, {"config": {"p:b": {"secure": "v1:x"}, "a": "of another namespace"}}) == ["a"]
+    assert missing_secrets(project, {"config": None}) == ["a", "b"]
 
 
 class Started(Exception):  # noqa: N818 - raised where the process would become pulumi

@@ -5,9 +5,12 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import IO
 
 from tools.engine.cache import Say, cache_key, fresh_directory, locked
 from tools.engine.origin import EngineUnavailableError
@@ -43,9 +46,12 @@ def build(into: Path, cache: Path, say: Say) -> None:
         go = find_go(cache, say)
         environment = {**os.environ, **GO_SETTINGS, "GOTOOLCHAIN": "local"}
         say(f"building Pulumi {pinned_cli()} from Go modules (once; minutes on a small machine)")
-        total = _count_packages(go, environment)
+        started = time.monotonic()
+        total = _count_packages(go, environment, say)
         command = [go, "build", "-v", "-ldflags", link_flags(pinned_cli()), "-o", str(into / "pulumi"), CLI_PACKAGE]
-        _run_with_progress(command, environment, total, say)
+        # `go build -v` names every package that it compiles; names of packages have no fixed beginning.
+        _follow(command, environment, "", lambda count: say(f"building Pulumi: {count} of {total} packages"))
+        say(f"built Pulumi in {time.monotonic() - started:.0f} s")
         module = _go(go, environment, "list", "-m", "-f", "{{.Dir}}", SDK_MODULE)
         shim = into / EXEC_SHIM.name
         shutil.copyfile(Path(module) / EXEC_SHIM, shim)
@@ -106,26 +112,38 @@ def _go(go: str, environment: Mapping[str, str], *arguments: str) -> str:
     return answer.stdout.strip()
 
 
-def _count_packages(go: str, environment: Mapping[str, str]) -> int:
-    """Packages that the CLI is made of; also downloads their modules."""
-    return len(_go(go, environment, "list", "-deps", CLI_PACKAGE).splitlines())
+def _count_packages(go: str, environment: Mapping[str, str], say: Say) -> int:
+    """Packages that the CLI is made of. Go downloads their modules to answer that, so this can take a while, too."""
+    with tempfile.TemporaryFile("w+") as listing:
+        command = [go, "list", "-deps", CLI_PACKAGE]
+        _follow(command, environment, "go: downloading", lambda count: say(f"downloaded {count} Go modules"), listing)
+        listing.seek(0)
+        return sum(1 for _ in listing)
 
 
-def _run_with_progress(command: list[str], environment: Mapping[str, str], total: int, say: Say) -> None:
-    """`go build -v` names each package as it is compiled; say how far it is, now and then."""
-    started = last_said = time.monotonic()
-    tail: list[str] = []
-    compiled = 0
-    with subprocess.Popen(command, cwd=TOOLS, env=environment, stderr=subprocess.PIPE, text=True) as process:
-        for line in process.stderr or ():
-            tail = [*tail[-9:], line.rstrip()]
-            compiled += not line.startswith(("go:", "#"))
-            if time.monotonic() - last_said >= PROGRESS_EVERY_S:
-                last_said = time.monotonic()
-                say(f"building Pulumi: {compiled} of {total} packages, {last_said - started:.0f} s")
-    if process.returncode:
-        raise subprocess.CalledProcessError(process.returncode, command, stderr="\n".join(tail))
-    say(f"built Pulumi in {time.monotonic() - started:.0f} s")
+def _follow(
+    command: list[str],
+    environment: Mapping[str, str],
+    counted: str,
+    tell: Callable[[int], None],
+    output: IO[str] | None = None,
+) -> None:
+    """Run a Go command that names on stderr what it works on; *tell* now and then how many lines began with *counted*.
+
+    Raises CalledProcessError with the last lines.
+    """
+    last_told = time.monotonic()
+    tail: deque[str] = deque(maxlen=10)
+    count = 0
+    with subprocess.Popen(command, cwd=TOOLS, env=environment, stdout=output, stderr=subprocess.PIPE, text=True) as go:
+        for line in go.stderr or ():
+            tail.append(line.rstrip())
+            count += line.startswith(counted)
+            if time.monotonic() - last_told >= PROGRESS_EVERY_S:
+                last_told = time.monotonic()
+                tell(count)
+    if go.returncode:
+        raise subprocess.CalledProcessError(go.returncode, command, stderr="\n".join(tail))
 
 
 def _short(error: OSError | subprocess.SubprocessError) -> str:

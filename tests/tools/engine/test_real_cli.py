@@ -3,6 +3,10 @@
 import json
 import os
 
+import pytest
+
+from tools import stack_secrets
+
 SECOND_LIFE = """
     import os
     import pulumi
@@ -103,3 +107,31 @@ def test_about_tells_which_engine_this_is(configured):
     if configured.engine.language_host:
         assert "stand-in" in json.dumps(told["runtime"])
     assert any(dependency["name"] == "pulumi_azure_native" for dependency in told["dependencies"])
+
+
+def test_first_up_creates_the_stack_and_its_secrets_once(configured, capfd):
+    environment = configured.engine.offline_environment(configured.root / "state")
+    file = configured.root / "stacks" / "Pulumi.fresh.yaml"
+    file.write_text("# mine\nconfig:\n  h100-inference:serving:\n    models: {hl: {}}\n")
+    assert stack_secrets.missing_in(configured.root, "fresh") == ["backend_key"]
+    for _ in range(2):
+        stack_secrets.prepare(configured.engine, "fresh", environment, root=configured.root)
+    told = capfd.readouterr()
+    assert told.err.count("making secret backend_key") == 1
+    assert told.err.count("Created stack 'fresh'") == 1
+    text = file.read_text()
+    assert text.startswith("# mine\n")
+    assert "secure: " in text
+    shown = configured.pulumi("config", "--stack", "fresh", "--show-secrets", "--json")
+    value = json.loads(shown.stdout)["h100-inference:backend_key"]["value"]
+    assert len(value) >= 40
+    assert value not in text + told.out + told.err
+
+
+def test_a_backend_that_refuses_ends_the_preparation(configured):
+    environment = {
+        **configured.engine.offline_environment(configured.root / "state"),
+        "PULUMI_BACKEND_URL": "file:///no",
+    }
+    with pytest.raises(stack_secrets.StackNotReadyError, match="`pulumi stack ls` failed for stack dev"):
+        stack_secrets.prepare(configured.engine, "dev", environment, root=configured.root)

@@ -1,0 +1,93 @@
+"""The API: its routes from an OpenAPI document, its policy, and the backend key that the policy sends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+
+import pulumi
+from pulumi_azure_native import apimanagement
+
+from components.gateway import policies
+from components.gateway.chain import Chain
+from components.gateway.entities import Entity, KeyParameter
+from components.scope import StackScope
+
+
+@dataclass(frozen=True)
+class ApiArgs:
+    """`backend_key_secret_uri` has no version, so that the gateway follows a rotated key by itself (within 4 h)."""
+
+    scope: StackScope
+    service_name: pulumi.Input[str]
+    path: str
+    identity_client_id: pulumi.Input[str]
+    backend_key_secret_uri: pulumi.Input[str]
+    key_ready: Sequence[pulumi.Resource]
+    after: Sequence[pulumi.Resource]
+
+
+class Api(pulumi.ComponentResource):
+    """Named value, API and policy. `api_id` names the API; `tail` is the last thing written."""
+
+    api_id: pulumi.Output[str]
+    tail: list[pulumi.Resource]
+
+    def __init__(self, name: str, args: ApiArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("h100:gateway:Api", name, None, opts)
+        chain = Chain([*args.after, *args.key_ready])
+        chain.add(
+            apimanagement.NamedValue(
+                f"{name}-backend-key",
+                resource_group_name=args.scope.resource_group_name,
+                service_name=args.service_name,
+                named_value_id=Entity.BACKEND_KEY.value,
+                display_name=Entity.BACKEND_KEY.value,
+                secret=True,
+                key_vault=apimanagement.KeyVaultContractCreatePropertiesArgs(
+                    secret_identifier=args.backend_key_secret_uri, identity_client_id=args.identity_client_id
+                ),
+                opts=chain.link(self),
+            )
+        )
+        api = chain.add(
+            apimanagement.Api(
+                f"{name}-api",
+                resource_group_name=args.scope.resource_group_name,
+                service_name=args.service_name,
+                api_id=Entity.API.value,
+                display_name="OpenAI-compatible inference",
+                path=args.path,
+                protocols=[apimanagement.Protocol.HTTPS],
+                subscription_required=True,
+                subscription_key_parameter_names=apimanagement.SubscriptionKeyParameterNamesContractArgs(
+                    header=KeyParameter.HEADER.value, query=KeyParameter.QUERY.value
+                ),
+                format=apimanagement.ContentFormat.OPENAPI_JSON,
+                value=openapi_document(),
+                opts=chain.link(self),
+            )
+        )
+        self.api_id = api.name
+        chain.add(
+            apimanagement.ApiPolicy(
+                f"{name}-policy",
+                resource_group_name=args.scope.resource_group_name,
+                service_name=args.service_name,
+                api_id=self.api_id,
+                policy_id=Entity.POLICY.value,
+                format=apimanagement.PolicyContentFormat.RAWXML,
+                value=policies.api_policy(),
+                opts=chain.link(self),
+            )
+        )
+        self.tail = chain.tail
+        self.register_outputs({"api_id": self.api_id})
+
+
+def openapi_document() -> str:
+    """The API's description as it is imported: compact, so that laying the file out anew changes nothing in Azure."""
+    text = (files("components.gateway") / "openapi.json").read_text(encoding="utf-8")
+    return json.dumps(json.loads(text), ensure_ascii=False, separators=(",", ":"))

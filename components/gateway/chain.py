@@ -1,0 +1,34 @@
+"""One write after another: API Management locks what a write touches and refuses the next one (field bugs 13)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import pulumi
+
+R = TypeVar("R", bound=pulumi.Resource)
+
+
+class Chain:
+    """Lines resources up by `depends_on`: whoever comes next waits for whoever came last.
+
+    Callers add in sorted order, so a newcomer in the middle changes what others wait for, never what they are called.
+    """
+
+    def __init__(self, after: Sequence[pulumi.Resource]) -> None:
+        self._last = list(after)
+
+    def link(self, parent: pulumi.Resource) -> pulumi.ResourceOptions:
+        """Options for the next resource, a child of `parent`."""
+        return pulumi.ResourceOptions(parent=parent, depends_on=list(self._last))
+
+    def add(self, resource: R) -> R:
+        """Note `resource` as the last one."""
+        self._last = [resource]
+        return resource
+
+    @property
+    def tail(self) -> list[pulumi.Resource]:
+        """What the next link waits for."""
+        return list(self._last)

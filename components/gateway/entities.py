@@ -1,0 +1,31 @@
+"""The ids of the gateway's entities: what policies, resources and reports call them."""
+
+from __future__ import annotations
+
+from enum import UNIQUE, StrEnum, verify
+
+
+@verify(UNIQUE)
+class Entity(StrEnum):
+    """Entities that every gateway has. Azure allows any text without `* # & + : < > ?` (azure_facts section 9)."""
+
+    API = "openai"
+    POOL = "nodes"
+    BACKEND_KEY = "backend-key"
+    INSIGHTS_CONNECTION = "insights-connection-string"
+    LOGGER = "insights"
+    DIAGNOSTIC = "applicationinsights"  # Azure knows two diagnostics, by exactly these words
+    POLICY = "policy"  # the only name that a policy may have
+    DEVELOPERS = "developers"  # the built-in group of everybody who signed in to the portal
+
+
+class KeyParameter(StrEnum):
+    """Where clients put their subscription key: Azure's defaults, so that no client needs our documentation first."""
+
+    HEADER = "Ocp-Apim-Subscription-Key"
+    QUERY = "subscription-key"
+
+
+def subscription_id(product: str, subscription: str) -> str:
+    """The id of an application's subscription. Neither part can hold an underscore, so no two pairs share an id."""
+    return f"{product}_{subscription}"

@@ -1,0 +1,120 @@
+"""The gateway: one component that composes service, backends, API, observability and products, one write at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import pulumi
+
+from components.gateway.api import Api, ApiArgs
+from components.gateway.backends import Backends, BackendsArgs
+from components.gateway.observability import Observability, ObservabilityArgs
+from components.gateway.products import Product, ProductArgs
+from components.gateway.service import Service, ServiceArgs
+from components.scope import StackScope
+from infra.plan import GatewayPlan
+
+
+@dataclass(frozen=True)
+class GatewayArgs:
+    """The plan's gateway, and what other components made for it.
+
+    `ready_after`: what must exist before the gateway can read the backend key (role assignments and the secret).
+    `insights_connection_string` is a secret.
+    """
+
+    scope: StackScope
+    gateway: GatewayPlan
+    subnet_id: pulumi.Input[str]
+    identity_id: pulumi.Input[str]
+    identity_client_id: pulumi.Input[str]
+    backend_key_secret_uri: pulumi.Input[str]
+    insights_id: pulumi.Input[str]
+    insights_connection_string: pulumi.Input[str]
+    workspace_id: pulumi.Input[str]
+    endpoint_subnet_id: pulumi.Input[str]
+    gateway_zone_id: pulumi.Input[str] | None
+    ready_after: Sequence[pulumi.Resource]
+
+
+class Gateway(pulumi.ComponentResource):
+    """API Management. `product_keys` holds each subscription's key (secret) by `<product>/<subscription>`."""
+
+    service_name: pulumi.Output[str]
+    gateway_url: pulumi.Output[str]
+    portal_url: pulumi.Output[str]
+    product_keys: Mapping[str, pulumi.Output[str]]
+
+    def __init__(self, name: str, args: GatewayArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("h100:gateway:Gateway", name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        scope, gateway = args.scope, args.gateway
+        service = Service(
+            name,
+            ServiceArgs(
+                scope=scope,
+                gateway=gateway,
+                subnet_id=args.subnet_id,
+                identity_id=args.identity_id,
+                endpoint_subnet_id=args.endpoint_subnet_id,
+                gateway_zone_id=args.gateway_zone_id,
+                endpoint_after=args.ready_after,
+            ),
+            child,
+        )
+        backends = Backends(
+            f"{name}-backends",
+            BackendsArgs(scope=scope, service_name=service.name, backends=gateway.backends, after=service.ready),
+            child,
+        )
+        api = Api(
+            f"{name}-api",
+            ApiArgs(
+                scope=scope,
+                service_name=service.name,
+                path=gateway.api_path,
+                identity_client_id=args.identity_client_id,
+                backend_key_secret_uri=args.backend_key_secret_uri,
+                key_ready=args.ready_after,
+                after=backends.tail,
+            ),
+            child,
+        )
+        observability = Observability(
+            f"{name}-observability",
+            ObservabilityArgs(
+                scope=scope,
+                service_name=service.name,
+                service_id=service.id,
+                api_id=api.api_id,
+                insights_id=args.insights_id,
+                insights_connection_string=args.insights_connection_string,
+                workspace_id=args.workspace_id,
+                after=api.tail,
+            ),
+            child,
+        )
+        self.service_name = service.name
+        self.gateway_url = service.gateway_url
+        self.portal_url = service.portal_url
+        self.product_keys = self._products(name, args, service, api, observability.tail)
+        self.register_outputs(
+            {"service_name": self.service_name, "gateway_url": self.gateway_url, "portal_url": self.portal_url}
+        )
+
+    def _products(
+        self, name: str, args: GatewayArgs, service: Service, api: Api, after: Sequence[pulumi.Resource]
+    ) -> Mapping[str, pulumi.Output[str]]:
+        """Products in the order of their ids, each after the one before: they all write to the one API and service."""
+        keys: dict[str, pulumi.Output[str]] = {}
+        for plan in sorted(args.gateway.products, key=lambda product: product.id):
+            product = Product(
+                f"{name}-product-{plan.id}",
+                ProductArgs(scope=args.scope, service_name=service.name, api_id=api.api_id, product=plan, after=after),
+                pulumi.ResourceOptions(parent=self),
+            )
+            keys.update(product.keys)
+            after = product.tail
+        return MappingProxyType(keys)

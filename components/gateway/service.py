@@ -1,0 +1,173 @@
+"""The API Management service itself, with the network and names that its tier needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pulumi
+from pulumi_azure_native import apimanagement, network
+
+from components.gateway.internal_dns import InternalDns, InternalDnsArgs
+from components.private_endpoint import PrivateEndpoint, PrivateEndpointArgs
+from components.scope import StackScope
+from infra.plan import GatewayPlan
+from infra.vocabulary import GatewayInbound, GatewayTier, PublicAccess
+
+CLASSIC = frozenset({GatewayTier.DEVELOPER, GatewayTier.PREMIUM})
+_PROPERTY = "Microsoft.WindowsAzure.ApiManagement.Gateway.Security"
+_OLD_PROTOCOLS = ("Protocols.Tls10", "Protocols.Tls11", "Backend.Protocols.Tls10", "Backend.Protocols.Tls11")
+_WEAK_CIPHERS = (
+    "TripleDes168",
+    "TLS_RSA_WITH_AES_128_GCM_SHA256",
+    "TLS_RSA_WITH_AES_256_CBC_SHA256",
+    "TLS_RSA_WITH_AES_128_CBC_SHA256",
+    "TLS_RSA_WITH_AES_256_CBC_SHA",
+    "TLS_RSA_WITH_AES_128_CBC_SHA",
+    "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA",
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA",
+    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
+)
+"""Those without forward secrecy, and CBC with SHA-1, that Azure lets one switch off (SDK, custom_properties)."""
+
+
+@dataclass(frozen=True)
+class ServiceArgs:
+    """`subnet_id` is the gateway's own. Inbound `private-endpoint` needs `gateway_zone_id`; its endpoint waits for
+    `endpoint_after`, since Azure changes one child of a VNet at a time.
+    """
+
+    scope: StackScope
+    gateway: GatewayPlan
+    subnet_id: pulumi.Input[str]
+    identity_id: pulumi.Input[str]
+    endpoint_subnet_id: pulumi.Input[str]
+    gateway_zone_id: pulumi.Input[str] | None
+    endpoint_after: Sequence[pulumi.Resource]
+
+
+class Service(pulumi.ComponentResource):
+    """The service. `ready` is what must exist before anything is written into it."""
+
+    name: pulumi.Output[str]
+    id: pulumi.Output[str]
+    gateway_url: pulumi.Output[str]
+    portal_url: pulumi.Output[str]
+    ready: list[pulumi.Resource]
+
+    def __init__(self, name: str, args: ServiceArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("h100:gateway:Service", name, None, opts)
+        service = self._service(name, args, self._address(name, args))
+        self.name = service.name
+        self.id = service.id
+        self.gateway_url = service.gateway_url
+        self.portal_url = service.developer_portal_url
+        self.ready = [service, *self._ways_in(name, args, service)]
+        self.register_outputs({"gateway_url": self.gateway_url, "portal_url": self.portal_url})
+
+    def _service(
+        self, name: str, args: ServiceArgs, address: network.PublicIPAddress | None
+    ) -> apimanagement.ApiManagementService:
+        scope, gateway = args.scope, args.gateway
+        patience = gateway.facts.create_timeout
+        return apimanagement.ApiManagementService(
+            f"{name}-service",
+            resource_group_name=scope.resource_group_name,
+            service_name=scope.names.gateway,
+            location=scope.location,
+            # PremiumV2 is no word of the SDK's enum; whether the default API version takes it is UNVERIFIED.
+            sku=apimanagement.ApiManagementServiceSkuPropertiesArgs(
+                name=gateway.facts.tier.value, capacity=gateway.units
+            ),
+            publisher_name=gateway.publisher_name,
+            publisher_email=gateway.publisher_email,
+            identity=apimanagement.ApiManagementServiceIdentityArgs(
+                type=apimanagement.ApimIdentityType.USER_ASSIGNED,
+                user_assigned_identities=pulumi.Output.from_input(args.identity_id).apply(_identities),
+            ),
+            virtual_network_type=gateway.virtual_network_type,
+            virtual_network_configuration=apimanagement.VirtualNetworkConfigurationArgs(
+                subnet_resource_id=args.subnet_id
+            ),
+            public_ip_address_id=address.id if address else None,
+            public_network_access="Disabled" if gateway.public_access is PublicAccess.DISABLED else "Enabled",
+            developer_portal_status=apimanagement.DeveloperPortalStatus.ENABLED,
+            legacy_portal_status=apimanagement.LegacyPortalStatus.DISABLED,
+            custom_properties=_custom_properties(gateway.facts.tier),
+            tags=dict(scope.tags),
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                protect=scope.protect,
+                custom_timeouts=pulumi.CustomTimeouts(create=patience, update=patience, delete=patience),
+            ),
+        )
+
+    def _address(self, name: str, args: ServiceArgs) -> network.PublicIPAddress | None:
+        """A classic gateway in a VNet takes one (azure_facts 5.2): without it, zonal internal mode fails to start."""
+        scope = args.scope
+        if args.gateway.facts.tier not in CLASSIC:
+            return None
+        return network.PublicIPAddress(
+            f"{name}-address",
+            resource_group_name=scope.resource_group_name,
+            public_ip_address_name=scope.names.gateway_address,
+            location=scope.location,
+            sku=network.PublicIPAddressSkuArgs(name=network.PublicIPAddressSkuName.STANDARD),
+            public_ip_allocation_method=network.IPAllocationMethod.STATIC,
+            public_ip_address_version=network.IPVersion.I_PV4,
+            # Templates give it a label; whether Azure still wants one is UNVERIFIED, and it does no harm.
+            dns_settings=network.PublicIPAddressDnsSettingsArgs(domain_name_label=scope.names.gateway),
+            tags=dict(scope.tags),
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+
+    def _ways_in(
+        self, name: str, args: ServiceArgs, service: apimanagement.ApiManagementService
+    ) -> list[pulumi.Resource]:
+        """What private clients need. An endpoint writes its connection into the service, so others wait for it."""
+        match args.gateway.inbound:
+            case GatewayInbound.PRIVATE_ENDPOINT:
+                if args.gateway_zone_id is None:
+                    raise ValueError("inbound private-endpoint needs the DNS zone of private gateways")
+                endpoint = PrivateEndpoint(
+                    f"{name}-inbound",
+                    PrivateEndpointArgs(
+                        scope=args.scope,
+                        endpoint_name="gateway",
+                        subnet_id=args.endpoint_subnet_id,
+                        target_id=service.id,
+                        group_id="Gateway",
+                        zone_id=args.gateway_zone_id,
+                        after=args.endpoint_after,
+                    ),
+                    pulumi.ResourceOptions(parent=self),
+                )
+                return [endpoint.ready]
+            case GatewayInbound.INTERNAL:
+                InternalDns(
+                    f"{name}-dns",
+                    InternalDnsArgs(
+                        scope=args.scope,
+                        subnet_id=args.subnet_id,
+                        addresses=service.private_ip_addresses,
+                        classic=args.gateway.facts.tier in CLASSIC,
+                    ),
+                    pulumi.ResourceOptions(parent=self),
+                )
+                return []
+            case GatewayInbound.PUBLIC:
+                return []
+
+
+def _identities(identity_id: str) -> dict[str, apimanagement.UserIdentityPropertiesArgs]:
+    """Azure wants a mapping from ids to nothing."""
+    return {identity_id: apimanagement.UserIdentityPropertiesArgs()}
+
+
+def _custom_properties(tier: GatewayTier) -> dict[str, str]:
+    """TLS 1.2 and up, on both sides; ciphers can be chosen in classic tiers only (Microsoft's page on v2 tiers)."""
+    off = [f"{_PROPERTY}.{protocol}" for protocol in _OLD_PROTOCOLS]
+    if tier in CLASSIC:
+        off += [f"{_PROPERTY}.Ciphers.{cipher}" for cipher in _WEAK_CIPHERS]
+    return dict.fromkeys(off, "False")

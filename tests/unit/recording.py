@@ -138,7 +138,7 @@ class Recording:
     @property
     def exports(self) -> dict[str, Any]:
         """Stack outputs, with `Secret` and `UNKNOWN` marked."""
-        return next((values for urn, values in self.outputs.items() if STACK_TYPE in urn.split("::")[2]), {})
+        return next((values for urn, values in self.outputs.items() if urn.split("::")[2] == STACK_TYPE), {})
 
     def of(self, kind: str) -> list[Recorded]:
         """All resources of a type, such as `network:VirtualNetwork` or `h100:network:Network`."""

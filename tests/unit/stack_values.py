@@ -12,14 +12,16 @@ import pytest
 import yaml
 from hypothesis import strategies as st
 
+from huddle import registry
 from infra import stack_file
 from infra.errors import Fault, InputError
-from infra.plan import Plan
-from infra.program import plan_of
+from infra.plan import Plan, build
 from infra.settings import Settings
 
 FILE = "stacks/Pulumi.dev.yaml"
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHme63GahSa9lKt98hTj1C7LJL2GzfURKGFi1h5Gcbfd test"
+REMOVED = object()
+FILES = {"kind": "azure-files", "sku": REMOVED}
 MODEL, OTHER_MODEL = "llama-3.2-3b", "llama-3.1-8b"
 
 
@@ -47,9 +49,6 @@ def changed(**changes: Any) -> dict[str, Any]:
     return config
 
 
-REMOVED = object()
-
-
 def settings(**changes: Any) -> Settings:
     """Settings of the dev stack with some sections changed."""
     return stack_file.from_values(changed(**changes), "dev")
@@ -57,7 +56,13 @@ def settings(**changes: Any) -> Settings:
 
 def plan(stack: str = "dev", **changes: Any) -> Plan:
     """The plan that these settings make."""
-    return plan_of(settings(**changes), stack)
+    return build(settings(**changes), project=stack_file.PROJECT, stack=stack, catalogue=catalogue(), file=FILE)
+
+
+@cache
+def catalogue() -> dict[str, str]:
+    """What the shipped model registry serves, read once."""
+    return {served.name: served.model.name for served in registry.load().served}
 
 
 def faults(**changes: Any) -> tuple[Fault, ...]:
@@ -86,18 +91,16 @@ def write(root: Path, text: str | bytes | Mapping[str, Any], stack: str = "dev")
 
 # A stack that is legal in every way that matters to addresses, ports and names.
 ZONES = st.sampled_from(["1", "2", "3"])
-GATEWAYS = st.sampled_from(
-    [
-        ("Developer", "public"),
-        ("Developer", "internal"),
-        ("Premium", "public"),
-        ("Premium", "internal"),
-        ("StandardV2", "public"),
-        ("StandardV2", "private-endpoint"),
-        ("PremiumV2", "public"),
-        ("PremiumV2", "private-endpoint"),
-        ("PremiumV2", "internal"),
-    ]
+GATEWAYS = (
+    ("Developer", "public"),
+    ("Developer", "internal"),
+    ("Premium", "public"),
+    ("Premium", "internal"),
+    ("StandardV2", "public"),
+    ("StandardV2", "private-endpoint"),
+    ("PremiumV2", "public"),
+    ("PremiumV2", "private-endpoint"),
+    ("PremiumV2", "internal"),
 )
 
 
@@ -105,14 +108,12 @@ GATEWAYS = st.sampled_from(
 def legal_changes(draw: st.DrawFn) -> dict[str, Any]:
     """Changes that keep the stack legal, over everything that moves ports, rules or addresses."""
     count = draw(st.integers(1, 15))
-    tier, inbound = draw(GATEWAYS)
-    kind = draw(st.sampled_from(["shared-disk", "azure-files"]))
-    sku = {"sku": "PremiumV2_LRS"} if kind == "shared-disk" else {"sku": REMOVED}
+    tier, inbound = draw(st.sampled_from(GATEWAYS))
     distributed = count > 1 and draw(st.booleans())
     ports = draw(st.lists(st.integers(7000, 9399), min_size=6, max_size=6, unique=True))
     return {
         "nodes": {"count": count, "quota_vcpus": 40 * count, "zone": draw(ZONES)},
-        "model_store": {"kind": kind, **sku},
+        "model_store": draw(st.sampled_from([FILES, {"kind": "shared-disk", "sku": "PremiumV2_LRS"}])),
         "gateway": {"tier": tier, "inbound": inbound},
         "access": {"bastion": {"sku": draw(st.sampled_from(["none", "Developer", "Basic", "Standard", "Premium"]))}},
         "serving": {

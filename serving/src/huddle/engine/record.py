@@ -1,6 +1,6 @@
-"""Write what an installed vLLM accepts, as JSON on stdout. Run it with the interpreter that has vLLM; needs nothing of ours.
+"""Write what vLLM accepts, as JSON, to stdout. Run by the interpreter that has vLLM; needs nothing of ours.
 
-    python serving/src/huddle/engine/record.py > serving/src/huddle/data/engine/vllm-<version>.json
+python serving/src/huddle/engine/record.py > serving/src/huddle/data/engine/vllm-<version>.json
 """
 
 import importlib
@@ -18,6 +18,9 @@ def main() -> None:
         "variables": sorted(importlib.import_module("vllm.envs").environment_variables),
         "tool_parsers": _names("tool_parsers", "ToolParserManager"),
         "reasoning_parsers": _names("reasoning", "ReasoningParserManager"),
+        "quantizations": sorted(
+            importlib.import_module("vllm.model_executor.layers.quantization").QUANTIZATION_METHODS
+        ),
     }
     json.dump(record, sys.stdout, indent=1, sort_keys=True)
     sys.stdout.write("\n")

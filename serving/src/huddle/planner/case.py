@@ -55,7 +55,7 @@ class Case:
     @property
     def front_ends(self) -> int:
         """`--api-server-count` that keeps HTTP from being the limit."""
-        return speed.front_ends(self.engine)
+        return speed.front_ends(self.engine, self.ask.max_num_seqs)
 
     @property
     def precision(self) -> str:

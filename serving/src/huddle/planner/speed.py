@@ -116,9 +116,9 @@ class Engine:
         return float(rate / (1 + (rate / limit) ** c.FRONT_END_KNEE) ** (1 / c.FRONT_END_KNEE))
 
 
-def front_ends(engine: Engine) -> int:
+def front_ends(engine: Engine, max_num_seqs: int | None = None) -> int:
     """How many API server processes the engine needs, so that HTTP does not hold it back at 256 streams."""
-    fast = engine.throughput(Load(streams=256)) > c.FRONT_END_TOKENS_PER_S
+    fast = engine.throughput(Load(streams=min(256, max_num_seqs or 256))) > c.FRONT_END_TOKENS_PER_S
     return c.FRONT_ENDS_WHEN_FAST if fast else 1
 
 

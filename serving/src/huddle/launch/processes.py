@@ -1,0 +1,91 @@
+"""The engine's process tree: who belongs to it, who was left over from an earlier one, how it is ended."""
+
+import ctypes
+import os
+import signal
+from collections.abc import Iterable
+
+import psutil
+
+MARK = "HUDDLE_LAUNCH_ID"  # in the environment of every process that a launcher started: "<launcher's pid>-<its start>"
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def mark() -> str:
+    """This launcher's own mark."""
+    return _mark_of(psutil.Process())
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose own parent dies, so that none can slip out of the tree (Linux)."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def reap(main: int) -> None:
+    """Collect dead adopted children, but leave `main` to whoever waits for it."""
+    while True:
+        try:
+            dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return
+        if dead is None or dead.si_pid in {0, main}:
+            return
+        os.waitpid(dead.si_pid, 0)
+
+
+def tree() -> list[psutil.Process]:
+    """Every living descendant of this process."""
+    return [process for process in psutil.Process().children(recursive=True) if _alive(process)]
+
+
+def leftovers() -> list[psutil.Process]:
+    """This user's processes that carry a launcher's mark while that launcher is gone."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            owner = process.environ().get(MARK)
+        except (psutil.Error, OSError):
+            continue  # another user's, or gone
+        if owner and _alive(process) and not _launcher_lives(owner):
+            found.append(process)
+    return found
+
+
+def send(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
+    """Send a signal to each that is still there."""
+    for process in processes:
+        try:
+            process.send_signal(number)
+        except psutil.NoSuchProcess:
+            continue
+
+
+def end(processes: list[psutil.Process], grace_s: float) -> list[psutil.Process]:
+    """SIGTERM, wait, SIGKILL, wait; returns what is still alive (stuck in the kernel)."""
+    send(processes, signal.SIGTERM)
+    _, alive = psutil.wait_procs(processes, timeout=grace_s)
+    send(alive, signal.SIGKILL)
+    _, alive = psutil.wait_procs(alive, timeout=grace_s)
+    return alive
+
+
+def _alive(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _launcher_lives(owner: str) -> bool:
+    pid = owner.partition("-")[0]
+    if not pid.isdigit():
+        return False
+    try:
+        return _mark_of(psutil.Process(int(pid))) == owner
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _mark_of(process: psutil.Process) -> str:
+    """A pid alone may be given again; with the start time it is one process."""
+    return f"{process.pid}-{process.create_time():.2f}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -23,8 +24,13 @@ def _written(stack: str) -> dict[str, Any]:
 
 def plan(stack: str = "dev", **changes: Any) -> Plan:
     """The plan of a stack file with some settings changed: `plan("prod", nodes={"count": 3})`."""
+    return _plan(stack, json.dumps(changes))
+
+
+@cache
+def _plan(stack: str, changes: str) -> Plan:
     values = dict(_written(stack))
-    for key, value in changes.items():
+    for key, value in json.loads(changes).items():
         full = f"{stack_file.PROJECT}:{key}"
         old = values.get(full)
         values[full] = {**old, **value} if isinstance(old, Mapping) and isinstance(value, Mapping) else value

@@ -41,8 +41,7 @@ class Bastion(pulumi.ComponentResource):
             sku=network.SkuArgs(name=args.sku.value),
             virtual_network=network.SubResourceArgs(id=args.vnet_id) if shared else None,
             ip_configurations=None if shared else [self._address(name, args)],
-            # Basic and Developer refuse the property even when it is false.
-            enable_tunneling=True if args.tunnel else None,
+            enable_tunneling=args.tunnel,
             tags=args.scope.tags,
             opts=pulumi.ResourceOptions(parent=self),
         )

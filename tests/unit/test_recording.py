@@ -68,6 +68,12 @@ def test_an_undeclared_output_is_refused() -> None:
         run_program(lambda: {"etag": _address().etag})
 
 
+@pytest.mark.parametrize("form", ["https://{0}/", "{0}-x", "x-{0}"])
+def test_an_output_without_a_value_in_a_text_is_refused(form: str) -> None:
+    with pytest.raises(AssertionError, match="no value"):
+        run_program(lambda: {"text": pulumi.Output.format(form, _address().dns_settings)})
+
+
 def test_an_undeclared_call_is_refused() -> None:
     with pytest.raises(Exception, match="getVirtualNetwork"):
         run_program(

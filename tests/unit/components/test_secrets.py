@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import pulumi
+import pytest
+
+from components.secrets import Secrets, SecretsArgs
+from simulator.paths import TENANT
+from simulator.values import UNKNOWN, Secret
+from tests.unit.builders import arm_id, plan, scope, secret
+from tests.unit.recording import CANARY, Recording, assert_no_canary_outside_secrets, run_program
+
+VAULT, SECRET, IDENTITY = "keyvault:Vault", "keyvault:Secret", "managedidentity:UserAssignedIdentity"
+GRANT, ENDPOINT = "authorization:RoleAssignment", "network:PrivateEndpoint"
+SUBNET_ID = arm_id("Microsoft.Network/virtualNetworks", "vnet") + "/subnets/endpoints"
+ZONE_ID = arm_id("Microsoft.Network/privateDnsZones", "privatelink.vaultcore.azure.net")
+OPERATORS = ("aaaaaaaa-0000-4000-8000-000000000001", "aaaaaaaa-0000-4000-8000-000000000002")
+SECRETS_USER = "4633458b-17de-408a-b874-0445c86b69e6"
+
+
+@cache
+def built(stack: str = "dev", preview: bool = False, hub_token: bool = True) -> Recording:
+    def program() -> Mapping[str, Any]:
+        secrets = Secrets(
+            "secrets",
+            SecretsArgs(
+                scope=scope(plan(stack)),
+                tenant_id=TENANT,
+                backend_key=secret("backend"),
+                ray_token=secret("ray"),
+                model_hub_token=secret("hub") if hub_token else None,
+                operator_object_ids=OPERATORS,
+                endpoint_subnet_id=SUBNET_ID,
+                vault_zone_id=ZONE_ID,
+            ),
+        )
+        return {
+            "vault_id": secrets.vault_id,
+            "vault_uri": secrets.vault_uri,
+            "backend_key_secret_uri": secrets.backend_key_secret_uri,
+            "node_identity": [secrets.node_identity_id, secrets.node_identity_client_id],
+            "gateway_identity": [secrets.gateway_identity_id, secrets.gateway_identity_client_id],
+            "ready": pulumi.Output.all(*(resource.urn for resource in secrets.ready)),
+        }
+
+    return run_program(program, stack, preview)
+
+
+def test_the_vault_takes_roles_and_keeps_what_is_deleted_for_a_while(preview: bool) -> None:
+    vault = built(preview=preview).one(VAULT)
+    names = plan().names
+    assert vault["vaultName"] == names.key_vault
+    assert vault["properties.tenantId"] == TENANT
+    assert vault["properties.enableRbacAuthorization"] is True
+    assert vault["properties.enableSoftDelete"] is True
+    assert vault["properties.accessPolicies"] is None
+
+
+@pytest.mark.parametrize(
+    ("stack", "protect", "purge_protection", "days", "action"),
+    [("dev", False, None, 7, "Allow"), ("prod", True, True, 90, "Deny")],
+)
+def test_prod_is_locked_and_dev_destroys_cleanly(
+    stack: str, protect: bool, purge_protection: bool | None, days: int, action: str, preview: bool
+) -> None:
+    recording = built(stack, preview)
+    vault = recording.one(VAULT)
+    assert vault.protect is protect
+    assert vault["properties.enablePurgeProtection"] is purge_protection
+    assert vault["properties.softDeleteRetentionInDays"] == days
+    assert vault["properties.networkAcls"] == {"bypass": "AzureServices", "defaultAction": action}
+    assert [item.protect for item in recording.of(SECRET)] == [protect] * 3
+    # What holds no data can always go.
+    assert not any(item.protect for kind in (IDENTITY, GRANT, ENDPOINT) for item in recording.of(kind))
+
+
+def test_values_are_secret_and_appear_nowhere_else(preview: bool) -> None:
+    recording = built(preview=preview)
+    assert {item["secretName"]: item["properties.value"] for item in recording.of(SECRET)} == {
+        "backend-key": f"{CANARY}-backend",
+        "ray-token": f"{CANARY}-ray",
+        "model-hub-token": f"{CANARY}-hub",
+    }
+    for item in recording.of(SECRET):
+        assert isinstance(item.inputs["properties"], Secret) or isinstance(item.inputs["properties"]["value"], Secret)
+    assert_no_canary_outside_secrets(recording)
+
+
+def test_a_plain_value_is_made_secret_too() -> None:
+    args = SecretsArgs(scope(plan()), TENANT, f"{CANARY}-a", f"{CANARY}-b", None, (), SUBNET_ID, ZONE_ID)
+    recording = run_program(lambda: {"id": Secrets("secrets", args).vault_id})
+    assert_no_canary_outside_secrets(recording)
+
+
+def test_no_hub_token_no_secret(preview: bool) -> None:
+    names = {item["secretName"] for item in built(preview=preview, hub_token=False).of(SECRET)}
+    assert names == {"backend-key", "ray-token"}
+
+
+def test_destroying_needs_no_data_plane_call_for_each_secret() -> None:
+    recording = built()
+    assert {item.deleted_with for item in recording.of(SECRET)} == {recording.one(VAULT).urn}
+
+
+def test_nodes_and_gateway_are_two_identities(preview: bool) -> None:
+    recording = built(preview=preview)
+    nodes, gateway = (recording.one(IDENTITY, f"{role}-identity") for role in ("nodes", "gateway"))
+    assert nodes["resourceName"] == "huddleai-dev-nodes-id"
+    assert gateway["resourceName"] == "huddleai-dev-gateway-id"
+    if not preview:
+        assert recording.exports["node_identity"][0] == nodes.id
+        assert recording.exports["gateway_identity"][0] == gateway.id
+        assert recording.exports["node_identity"][1] != recording.exports["gateway_identity"][1]
+
+
+def test_who_may_read_what() -> None:
+    recording = built()
+    vault_id = recording.one(VAULT).id
+    backend_key = next(item for item in recording.of(SECRET) if item["secretName"] == "backend-key")
+    scopes = {grant.name.removeprefix("secrets-"): grant["scope"] for grant in recording.of(GRANT)}
+    assert scopes == {
+        "nodes-reads": vault_id,
+        "gateway-reads": backend_key.id,
+        **{f"operator-{who}-reads": vault_id for who in OPERATORS},
+    }
+    for grant in recording.of(GRANT):
+        assert grant["roleDefinitionId"] == f"/providers/Microsoft.Authorization/roleDefinitions/{SECRETS_USER}"
+        who = "User" if "operator" in grant.name else "ServicePrincipal"
+        assert grant["principalType"] == who
+    principals = [grant["principalId"] for grant in recording.of(GRANT)]
+    assert len(set(principals)) == len(principals)
+    assert set(OPERATORS) < set(principals)
+
+
+def test_role_assignments_have_the_same_guid_in_every_run_and_different_ones_in_every_stack() -> None:
+    def names(recording: Recording) -> list[str]:
+        return [grant["roleAssignmentName"] for grant in recording.of(GRANT)]
+
+    dev = names(built())
+    assert dev == names(built(preview=True))
+    assert len(set(dev)) == len(dev) == 4
+    assert all(str(uuid.UUID(name)) == name for name in dev)
+    assert not set(dev) & set(names(built("prod")))
+
+
+def test_the_vault_is_reached_over_a_private_endpoint(preview: bool) -> None:
+    recording = built(preview=preview)
+    endpoint = recording.one(ENDPOINT)
+    assert endpoint["subnet.id"] == SUBNET_ID
+    assert endpoint["privateLinkServiceConnections.0.groupIds"] == ["vault"]
+    assert endpoint["privateLinkServiceConnections.0.privateLinkServiceId"] == (
+        UNKNOWN if preview else recording.one(VAULT).id
+    )
+    assert recording.one("network:PrivateDnsZoneGroup")["privateDnsZoneConfigs.0.privateDnsZoneId"] == ZONE_ID
+
+
+def test_addresses_of_vault_and_key_are_known_in_preview_and_have_no_version(preview: bool) -> None:
+    exports, name = built(preview=preview).exports, plan().names.key_vault
+    assert exports["vault_uri"] == f"https://{name}.vault.azure.net/"
+    assert exports["backend_key_secret_uri"] == f"https://{name}.vault.azure.net/secrets/backend-key"
+
+
+def test_ready_covers_secrets_roles_and_the_endpoints_name() -> None:
+    recording = built()
+    ready = set(recording.exports["ready"])
+    expected = [*recording.of(SECRET), *recording.of(GRANT), recording.one("network:PrivateDnsZoneGroup")]
+    assert ready == {resource.urn for resource in expected}

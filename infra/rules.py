@@ -169,25 +169,28 @@ def _model_store(settings: Settings, _: Mapping[str, str]) -> Findings:
 
 def _models(settings: Settings, catalogue: Mapping[str, str]) -> Findings:
     serving, count = settings.serving, settings.nodes.count
+    unknown = [name for name in serving.models if name not in catalogue]
+    for name in unknown:
+        close = difflib.get_close_matches(name, catalogue, n=1)
+        hint = f"did you mean {close[0]}? " if close else ""
+        yield (
+            f"serving.models.{name}",
+            f"is not in the model registry; {hint}allowed: {', '.join(sorted(catalogue))}",
+        )
+    if unknown:
+        return  # which engine a node would run is a question for known models only
     engines: dict[int, set[str]] = {number: set() for number in range(1, count + 1)}
     for name, placement in serving.models.items():
-        if name not in catalogue:
-            close = difflib.get_close_matches(name, catalogue, n=1)
-            hint = f"did you mean {close[0]}? " if close else ""
-            yield (
-                f"serving.models.{name}",
-                f"is not in the model registry; {hint}allowed: {', '.join(sorted(catalogue))}",
-            )
         for number in placement.nodes if placement.nodes is not None else engines:
             if number not in engines:
                 yield f"serving.models.{name}.nodes", f"{number} is not a node; allowed: 1-{count}"
             else:
-                engines[number].add(catalogue.get(name, name))
+                engines[number].add(catalogue[name])
     for number, names in engines.items():
         if len(names) != 1:
             what = f"{len(names)} models ({', '.join(sorted(names))})" if names else "no model"
             yield "serving.models", f"node {number} has {what}; allowed: exactly one base model on each node"
-    bases = {catalogue.get(name, name) for name in serving.models}
+    bases = {catalogue[name] for name in serving.models}
     if serving.topology is Topology.DISTRIBUTED and (len(bases) != 1 or count < 2):
         yield (
             "serving.topology",

@@ -65,16 +65,16 @@ def catalogue() -> dict[str, str]:
     return {served.name: served.model.name for served in registry.load().served}
 
 
-def faults(**changes: Any) -> tuple[Fault, ...]:
+def faults(stack: str = "dev", **changes: Any) -> tuple[Fault, ...]:
     """What is wrong with a changed stack, from reading to planning; nothing wrong fails the test."""
     with pytest.raises(InputError) as caught:
-        plan(**changes)
+        plan(stack, **changes)
     return caught.value.faults
 
 
-def fault(**changes: Any) -> Fault:
+def fault(stack: str = "dev", **changes: Any) -> Fault:
     """The one thing that is wrong with a changed stack."""
-    found = faults(**changes)
+    found = faults(stack, **changes)
     assert len(found) == 1, "\n".join(map(str, found))
     return found[0]
 

@@ -95,7 +95,8 @@ def test_what_two_products_with_one_id_say(tmp_path: Path) -> None:
 
 def test_what_a_file_that_is_not_yaml_says(tmp_path: Path) -> None:
     assert spoken(write(tmp_path, "config: {nodes: [1, 2}\n")) == (
-        f"{FILE}: is not valid YAML: while parsing a flow sequence expected ',' or ']', but got '}}' (line 1, column 22)"
+        f"{FILE}: is not valid YAML: while parsing a flow sequence expected ',' or ']', but got '}}' "
+        "(line 1, column 22)"
     )
 
 

@@ -15,6 +15,7 @@ from simulator import schema
 from simulator.naming import CREATE_BEFORE_DELETE, Autonaming, auto_name
 from simulator.paths import path_of
 from simulator.rules import rules_for
+from simulator.rules.names import violations
 from simulator.schema import ANY, Arr, EnumRef, Map, Obj, OneOf, Prim, Properties, ResourceSchema, TypeExpr
 from simulator.values import UNKNOWN, Secret, reveal
 
@@ -69,6 +70,7 @@ def failures(resource: ResourceSchema, inputs: Mapping[str, Any]) -> list[CheckF
     # A name that the SDK calls optional (it can be automatic) is required once automatic naming is off.
     if path.name_param in resource.inputs and plain.get(path.name_param) is None:
         found.append(CheckFailure(path.name_param, f"missing required property '{path.name_param}'"))
+    found += [CheckFailure(name, reason) for name, reason in violations(resource.key, plain)]
     found += [CheckFailure(name, reason) for name, reason in rules_for(resource.key).check(plain)]
     return found
 

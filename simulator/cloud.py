@@ -16,7 +16,7 @@ from simulator import faults as fault_module
 from simulator import references
 from simulator.check import open_enum_errors
 from simulator.diff import normal_location
-from simulator.errors import ArmError, InitFailed, PlainError, conflict, not_found
+from simulator.errors import ArmError, InitFailedError, PlainError, conflict, not_found
 from simulator.fault_effects import partial_failure, raise_faults
 from simulator.faults import Operation
 from simulator.outputs import build_outputs
@@ -64,15 +64,16 @@ class Cloud:
 
     def location_of_group(self, name: str) -> str | None:
         """Where a resource group is, when it exists."""
-        group = self.store.read().get(f"/subscriptions/{self.settings.subscription}/resourceGroups/{name}")
-        return group.location if group else None
+        with self.store.reading() as state:
+            group = state.get(f"/subscriptions/{self.settings.subscription}/resourceGroups/{name}")
+            return group.location if group else None
 
     def create(self, request: Request) -> tuple[str, dict[str, Any]]:
         """Create a resource; returns its id and outputs with secret marks.
 
         Raises:
             ArmError, PlainError: nothing was created.
-            InitFailed: it exists, but not in a good state.
+            InitFailedError: it exists, but not in a good state.
         """
         resource_id = path_of(request.schema).build(reveal(request.inputs), self.settings.subscription)
         return resource_id, self._write(request, Operation.CREATE, resource_id)
@@ -81,52 +82,73 @@ class Cloud:
         """PUT the whole resource again."""
         return self._write(request, Operation.UPDATE, request.id)
 
-    def read(self, request: Request) -> dict[str, Any] | None:
-        """The resource as a GET shows it, or `None`."""
-        state = self.store.read()
-        resource = state.get(request.id)
-        if resource is None:
-            return None
-        known = known_secrets(request.inputs, request.old_outputs)
-        outputs: dict[str, Any] = restore(deepcopy(resource.properties), state.salt, known)
-        return outputs
+    def read(self, request: Request) -> tuple[str, dict[str, Any]] | None:
+        """Id in the service's spelling, and the resource as a GET shows it; `None` when it is not there."""
+        with self.store.reading() as state:
+            resource = state.get(request.id)
+            if resource is None:
+                return None
+            known = known_secrets(request.inputs, request.old_outputs)
+            return resource.id, restore(deepcopy(resource.properties), state.salt, known)
 
     def delete(self, request: Request) -> None:
         """Delete a resource; one that is not there is deleted already."""
-        if self.store.read().get(request.id) is None:
-            return
+        with self.store.reading() as state:
+            if state.get(request.id) is None:
+                return
         self._run(request, Operation.DELETE, request.id)
 
     def _write(self, request: Request, kind: Operation, resource_id: str) -> dict[str, Any]:
         outcome = self._run(request, kind, resource_id)
         if outcome.failure is not None:
-            raise InitFailed(resource_id, str(outcome.failure), outcome.outputs)
+            raise InitFailedError(resource_id, str(outcome.failure), outcome.outputs)
         return outcome.outputs
 
     def _run(self, request: Request, kind: Operation, resource_id: str) -> _Outcome:
         """Accept, wait, settle; an operation that need not wait is one transaction."""
         outcome = _Outcome()
         with self.store.transaction() as state:
-            op = self._op(request, kind, resource_id, state)
-            record = _open(op, request)
+            running = self._begin(request, kind, resource_id, state)
             try:
-                struck = self._strikes(op, request)
-                self._accept(op, request, record, struck)
+                running.struck = self._strikes(running.op, request)
+                self._accept(running)
             except (ArmError, PlainError) as error:
-                _close(state, record, "failed", scrub(str(error), secret_texts(request.inputs)))
+                running.close(state, "failed", error)
                 outcome.refusal = error
             else:
-                delay_s = self._delay_s(op, struck)
+                delay_s = self._delay_s(running)
                 if delay_s == 0:
-                    self._settle(op, request, record, struck, None, outcome)
+                    self._settle(running, outcome)
         if outcome.refusal is not None:
             raise outcome.refusal
         if delay_s > 0:
-            late = self._wait(delay_s, request.timeout_s)
-            with self.store.transaction() as state:
-                op.state = state
-                self._settle(op, request, record, struck, late, outcome)
+            running.late = self._wait(delay_s, request.timeout_s)
+            try:
+                with self.store.transaction() as state:
+                    running.op.state = state
+                    self._settle(running, outcome)
+            except BaseException as error:  # whatever happens, its entities must be free again
+                with self.store.transaction() as state:
+                    running.close(state, "failed", error)
+                raise
+        if outcome.refusal is not None:
+            raise outcome.refusal
         return outcome
+
+    def _begin(self, request: Request, kind: Operation, resource_id: str, state: State) -> _Running:
+        op = self._op(request, kind, resource_id, state)
+        record = OperationRecord(
+            seq=len(state.operations) + 1,
+            kind=kind.value,
+            token=op.schema.token,
+            id=op.id,
+            name=op.name,
+            urn=request.urn,
+            start=op.now,
+            pid=os.getpid(),
+        )
+        state.operations.append(record)
+        return _Running(op, request, record)
 
     def _op(self, request: Request, kind: Operation, resource_id: str, state: State) -> Op:
         inputs = reveal(request.inputs)
@@ -145,6 +167,7 @@ class Cloud:
             urn=request.urn,
             location=str(normal_location(location)),
             subscription=self.settings.subscription,
+            tenant=self.settings.tenant,
             old=state.get(resource_id),
             old_inputs=reveal(request.old_inputs),
         )
@@ -184,29 +207,19 @@ class Cloud:
                 )
         references.require(op)
 
-    def _lock(self, op: Op, record: OperationRecord) -> None:
-        rules = rules_for(op.key)
-        keys = [key.lower() for key in rules.exclusive(op)]
-        for other in op.state.running():
-            taken = [key for key in keys if other.seq != record.seq and key in other.locks]
-            if taken:
-                raise rules.busy(op, taken[0])
-            if other.seq != record.seq and other.id.lower() == op.id.lower():
-                raise conflict("Conflict", f"Another operation on '{op.id}' is in progress.")
-        record.locks = keys
-
-    def _accept(self, op: Op, request: Request, record: OperationRecord, struck: list[fault_module.Fault]) -> None:
+    def _accept(self, running: _Running) -> None:
         """Everything that can refuse the request, then the resource as it looks while it is being made."""
+        op, request = running.op, running.request
         rules = rules_for(op.key)
         if op.kind is Operation.DELETE:
-            raise_faults(op, struck)
+            raise_faults(op, running.struck)
             rules.delete(op)
-            self._lock(op, record)
+            _lock(op, running.record)
             return
         self._validate(op)
-        raise_faults(op, struck)
+        raise_faults(op, running.struck)
         (rules.create if op.kind is Operation.CREATE else rules.update)(op)
-        self._lock(op, record)
+        _lock(op, running.record)
         outputs = build_outputs(op)
         marked = mark(outputs, request.inputs, secret_texts(request.inputs))
         resource = op.old or Resource(op.id, op.schema.token, {}, created=op.now)
@@ -216,38 +229,31 @@ class Cloud:
         resource.notes = {**resource.notes, **op.notes}
         op.state.put(resource)
 
-    def _settle(
-        self,
-        op: Op,
-        request: Request,
-        record: OperationRecord,
-        struck: list[fault_module.Fault],
-        late: PlainError | None,
-        outcome: _Outcome,
-    ) -> None:
+    def _settle(self, running: _Running, outcome: _Outcome) -> None:
         """The end of the long-running operation."""
+        op = running.op
         if op.kind is Operation.DELETE:
             for gone in op.state.remove(op.id):
                 rules_for(gone.key).removed(op, gone)
-            _close(op.state, record, "succeeded")
+            running.close(op.state, "succeeded")
             return
         resource = op.state.get(op.id)
         if resource is None:
             outcome.refusal = not_found(op.id)
-            _close(op.state, record, "failed", "deleted while it was being written")
+            running.close(op.state, "failed", outcome.refusal)
             return
-        outcome.failure = late or partial_failure(struck) or rules_for(op.key).settled(op, resource)
+        outcome.failure = running.late or partial_failure(running.struck) or rules_for(op.key).settled(op, resource)
         if "provisioningState" in op.schema.outputs:
             resource.properties["provisioningState"] = "Failed" if outcome.failure else "Succeeded"
-        known = known_secrets(request.inputs)
+        known = known_secrets(running.request.inputs)
         outcome.outputs = restore(deepcopy(resource.properties), op.state.salt, known)
-        text = scrub(str(outcome.failure or ""), secret_texts(request.inputs))
-        _close(op.state, record, "partial" if outcome.failure else "succeeded", text)
+        running.close(op.state, "partial" if outcome.failure else "succeeded", outcome.failure)
 
-    def _delay_s(self, op: Op, struck: list[fault_module.Fault]) -> float:
-        slow = sum(fault.delay_s for fault in struck if fault.kind == "slow")
-        delay = slow + rules_for(op.key).typical_seconds * self.settings.time_scale
-        return max(delay, self.settings.hold_s) if rules_for(op.key).exclusive(op) else delay
+    def _delay_s(self, running: _Running) -> float:
+        rules = rules_for(running.op.key)
+        slow = sum(fault.delay_s for fault in running.struck if fault.kind == "slow")
+        delay = slow + rules.typical_seconds * self.settings.time_scale
+        return max(delay, self.settings.hold_s) if rules.exclusive(running.op) else delay
 
     def _wait(self, delay_s: float, timeout_s: float) -> PlainError | None:
         """Wait; says what cut it short."""
@@ -255,6 +261,23 @@ class Cloud:
         if self._cancelled.wait(limit):
             return PlainError("operation cancelled")
         return PlainError("operation timed out") if limit < delay_s else None
+
+
+@dataclass
+class _Running:
+    """An operation on its way."""
+
+    op: Op
+    request: Request
+    record: OperationRecord
+    struck: list[fault_module.Fault] = field(default_factory=list)
+    late: PlainError | None = None
+
+    def close(self, state: State, status: str, error: Exception | None = None) -> None:
+        """Write down how it ended."""
+        entry = state.operations[self.record.seq - 1]
+        entry.end, entry.status, entry.locks = now(), status, []
+        entry.error = scrub(str(error), secret_texts(self.request.inputs)) if error else ""
 
 
 @dataclass
@@ -266,25 +289,20 @@ class _Outcome:
     refusal: ArmError | PlainError | None = None
 
 
-def _open(op: Op, request: Request) -> OperationRecord:
-    record = OperationRecord(
-        seq=len(op.state.operations) + 1,
-        kind=op.kind.value,
-        token=op.schema.token,
-        id=op.id,
-        name=op.name,
-        urn=request.urn,
-        start=op.now,
-        pid=os.getpid(),
-    )
-    op.state.operations.append(record)
-    return record
+def _lock(op: Op, record: OperationRecord) -> None:
+    """Take the entities this operation writes; refuse when another operation has one of them.
 
-
-def _entry(state: State, record: OperationRecord) -> OperationRecord:
-    return state.operations[record.seq - 1]
-
-
-def _close(state: State, record: OperationRecord, status: str, error: str = "") -> None:
-    entry = _entry(state, record)
-    entry.end, entry.status, entry.error, entry.locks = now(), status, error, []
+    Raises:
+        ArmError: what Azure says about that.
+    """
+    rules = rules_for(op.key)
+    keys = [key.lower() for key in rules.exclusive(op)]
+    for other in op.state.running():
+        if other.seq == record.seq:
+            continue
+        taken = [key for key in keys if key in other.locks]
+        if taken:
+            raise rules.busy(op, taken[0])
+        if other.id.lower() == op.id.lower():
+            raise conflict("Conflict", f"Another operation on '{op.id}' is in progress.")
+    record.locks = keys

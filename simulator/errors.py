@@ -32,7 +32,7 @@ class PlainError(Exception):
     """A refusal by the provider itself, before or without an HTTP answer (no code)."""
 
 
-class InitFailed(Exception):
+class InitFailedError(Exception):
     """The resource exists but its long-running operation failed: the engine keeps it and updates it next time."""
 
     def __init__(self, resource_id: str, reason: str, outputs: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ from simulator.faults import (
     ThrottleFault,
 )
 from simulator.rules.base import Op
+from simulator.rules.quota import exceeded
 from simulator.rules.sizes import family_of, vcpus_of
 from simulator.values import dig
 
@@ -39,7 +40,7 @@ def partial_failure(faults: Iterable[Fault]) -> ArmError | None:
 def _refusal(op: Op, fault: Fault) -> ArmError | None:
     if isinstance(fault, QuotaFault):
         size = str(dig(op.inputs, "hardwareProfile.vmSize", "unknown size"))
-        return quota_exceeded(f"{family_of(size)} Family", op.location, fault.limit, fault.limit, vcpus_of(size))
+        return exceeded(f"{family_of(size)} Cores", op.location, fault.limit, fault.limit, vcpus_of(size))
     if isinstance(fault, CapacityFault):
         return _capacity(op, fault.code)
     if isinstance(fault, ConflictFault):
@@ -55,17 +56,6 @@ def _refusal(op: Op, fault: Fault) -> ArmError | None:
             f"The request is being throttled; retry after {fault.retry_after_s} seconds.",
         )
     return None
-
-
-def quota_exceeded(quota: str, location: str, limit: int, usage: int, required: int) -> ArmError:
-    """Compute's quota error (text: research/azure_facts.md, section 7, and public issue reports)."""
-    return ArmError(
-        409,
-        "QuotaExceeded",
-        f"Operation could not be completed as it results in exceeding approved {quota} Cores quota. Additional details "
-        f"- Deployment Model: Resource Manager, Location: {location}, Current Limit: {limit}, Current Usage: {usage}, "
-        f"Additional Required: {required}, (Minimum) New Limit Required: {usage + required}.",
-    )
 
 
 def _capacity(op: Op, code: CapacityCode) -> ArmError:

@@ -49,10 +49,11 @@ def invoke(cloud: Cloud, token: str, args: Mapping[str, Any]) -> dict[str, Any]:
 def _get(cloud: Cloud, module: str, name: str, args: Mapping[str, Any]) -> dict[str, Any]:
     resource = schema.resource(f"{schema.PACKAGE}:{module}:{name}")
     resource_id = path_of(resource).build(args, cloud.settings.subscription)
-    found = cloud.store.read().get(resource_id)
-    if found is None:
-        raise not_found(resource_id)
-    return {"id": found.id, **_readable(found.properties)}
+    with cloud.store.reading() as state:
+        found = state.get(resource_id)
+        if found is None:
+            raise not_found(resource_id)
+        return {"id": found.id, **_readable(found.properties)}
 
 
 def _readable(properties: Mapping[str, Any]) -> dict[str, Any]:

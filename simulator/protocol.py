@@ -4,10 +4,13 @@ Everything on the wire is used as the azure-native provider uses it: old inputs 
 preview flags, custom timeouts, partial failures.
 """
 
+# ruff: noqa: ARG002, N802 - the names and arguments are gRPC's
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Mapping
 from functools import wraps
+from pathlib import Path
 from typing import Any, Final
 
 import grpc
@@ -18,14 +21,13 @@ from simulator import faults, schema
 from simulator.check import apply_defaults, failures
 from simulator.cloud import Cloud, Request
 from simulator.diff import Change, Kind, diff
-from simulator.errors import SIMULATED, ArmError, InitFailed, PlainError, SimulatorError
-from simulator.invokes import invoke
+from simulator.errors import SIMULATED, ArmError, InitFailedError, PlainError, SimulatorError
+from simulator.functions import invoke
 from simulator.naming import Autonaming, AutonamingMode
 from simulator.paths import path_of
 from simulator.preview import preview_outputs
 from simulator.projection import imported_inputs, refreshed_inputs
 from simulator.redaction import scrub, secret_texts
-from simulator.schema import ResourceSchema
 from simulator.values import UNKNOWN, Secret, from_wire, reveal, to_wire
 
 _KINDS: Final = {
@@ -52,12 +54,19 @@ def _guarded(method: Method) -> Method:
     def call(self: SimulatedAzureNative, request: Any, context: grpc.ServicerContext) -> Any:
         try:
             return method(self, request, context)
-        except InitFailed as failure:
+        except InitFailedError as failure:
             _abort_partial(request, context, failure)
-        except schema.UnknownType as error:
+        except schema.UnknownTypeError as error:
             context.abort(grpc.StatusCode.UNKNOWN, f"{SIMULATED} Resource type {error.args[0]} not found")
         except (ArmError, PlainError, SimulatorError) as error:
             context.abort(grpc.StatusCode.UNKNOWN, f"{SIMULATED} {scrub(str(error), _texts(request))}")
+        except Exception as error:
+            if context.code() is not None:  # one of the aborts above
+                raise
+            # Values may be secret: only the place of the fault is told.
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            place = f"{Path(frame.filename).name}:{frame.lineno}"
+            context.abort(grpc.StatusCode.INTERNAL, f"{SIMULATED} simulator fault: {type(error).__name__} at {place}")
 
     return call
 
@@ -71,7 +80,7 @@ def _texts(request: Any) -> list[str]:
     return found
 
 
-def _abort_partial(request: Any, context: grpc.ServicerContext, failure: InitFailed) -> None:
+def _abort_partial(request: Any, context: grpc.ServicerContext, failure: InitFailedError) -> None:
     reason = f"{SIMULATED} {scrub(failure.reason, _texts(request))}"
     inputs = request.properties if isinstance(request, provider_pb2.CreateRequest) else request.news
     detail = provider_pb2.ErrorResourceInitFailed(
@@ -95,40 +104,40 @@ class SimulatedAzureNative(provider_pb2_grpc.ResourceProviderServicer):  # type:
 
     # --- the provider itself
 
-    def Handshake(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
+    def Handshake(self, request: Any, context: grpc.ServicerContext) -> Any:
         """Tell the engine what this provider understands."""
         self._engine = _engine(request.engine_address) or self._engine
         return provider_pb2.ProviderHandshakeResponse(
             accept_secrets=True, supports_autonaming_configuration=True, accept_resources=False, accept_outputs=False
         )
 
-    def Attach(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
+    def Attach(self, request: Any, context: grpc.ServicerContext) -> Any:
         """Attached to a provider that was already running."""
         self._engine = _engine(request.address)
         return empty_pb2.Empty()
 
-    def GetPluginInfo(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
+    def GetPluginInfo(self, request: Any, context: grpc.ServicerContext) -> Any:
         """Same version as the SDK in use, so that the engine takes it for the right plugin."""
         return plugin_pb2.PluginInfo(version=schema.sdk_version())
 
-    def GetSchema(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
+    def GetSchema(self, request: Any, context: grpc.ServicerContext) -> Any:
         """The simulated provider has no package schema of its own."""
         return provider_pb2.GetSchemaResponse(schema='{"name":"azure-native","description":"simulated"}')
 
-    def GetMapping(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
+    def GetMapping(self, request: Any, context: grpc.ServicerContext) -> Any:
         """No converter mapping."""
         return provider_pb2.GetMappingResponse()
 
-    def CheckConfig(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
+    def CheckConfig(self, request: Any, context: grpc.ServicerContext) -> Any:
         """Any configuration will do: nothing is contacted."""
         return provider_pb2.CheckResponse(inputs=request.news)
 
-    def DiffConfig(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
+    def DiffConfig(self, request: Any, context: grpc.ServicerContext) -> Any:
         """Configuration never replaces anything."""
         return provider_pb2.DiffResponse(changes=provider_pb2.DiffResponse.DIFF_UNKNOWN)
 
     @_guarded
-    def Configure(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
+    def Configure(self, request: Any, context: grpc.ServicerContext) -> Any:
         """Take the default location; say on the screen that nothing here is real."""
         self._config = {key.split(":")[-1]: value for key, value in request.variables.items()}
         faults.load()
@@ -139,7 +148,7 @@ class SimulatedAzureNative(provider_pb2_grpc.ResourceProviderServicer):  # type:
             acceptSecrets=True, supportsPreview=True, supports_autonaming_configuration=True
         )
 
-    def Cancel(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
+    def Cancel(self, request: Any, context: grpc.ServicerContext) -> Any:
         """Interrupt waits."""
         self.cloud.cancel()
         return empty_pb2.Empty()
@@ -147,7 +156,7 @@ class SimulatedAzureNative(provider_pb2_grpc.ResourceProviderServicer):  # type:
     # --- resources
 
     @_guarded
-    def Check(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
+    def Check(self, request: Any, context: grpc.ServicerContext) -> Any:
         """Defaults, then validation."""
         resource = schema.resource(_type_of(request))
         olds, news = from_wire(request.olds), from_wire(request.news)
@@ -167,7 +176,7 @@ class SimulatedAzureNative(provider_pb2_grpc.ResourceProviderServicer):  # type:
         return provider_pb2.CheckResponse(inputs=to_wire(news), failures=found)
 
     @_guarded
-    def Diff(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
+    def Diff(self, request: Any, context: grpc.ServicerContext) -> Any:
         """Old inputs against new inputs."""
         resource = schema.resource(_type_of(request))
         result = diff(resource, from_wire(request.old_inputs), from_wire(request.news))
@@ -182,7 +191,7 @@ class SimulatedAzureNative(provider_pb2_grpc.ResourceProviderServicer):  # type:
         )
 
     @_guarded
-    def Create(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
+    def Create(self, request: Any, context: grpc.ServicerContext) -> Any:
         """Create, or foretell the outputs."""
         resource = schema.resource(_type_of(request))
         inputs = from_wire(request.properties)
@@ -192,7 +201,7 @@ class SimulatedAzureNative(provider_pb2_grpc.ResourceProviderServicer):  # type:
         return provider_pb2.CreateResponse(id=resource_id, properties=to_wire(outputs))
 
     @_guarded
-    def Update(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
+    def Update(self, request: Any, context: grpc.ServicerContext) -> Any:
         """Update, or foretell the outputs."""
         resource = schema.resource(_type_of(request))
         inputs, olds = from_wire(request.news), from_wire(request.olds)
@@ -210,16 +219,15 @@ class SimulatedAzureNative(provider_pb2_grpc.ResourceProviderServicer):  # type:
         return provider_pb2.UpdateResponse(properties=to_wire(self.cloud.update(asked)))
 
     @_guarded
-    def Read(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
+    def Read(self, request: Any, context: grpc.ServicerContext) -> Any:
         """Refresh, import and `get`."""
         resource = schema.resource(_type_of(request))
         inputs, olds = from_wire(request.inputs), from_wire(request.properties)
         asked = Request(resource, request.urn, inputs, id=request.id, old_outputs=olds)
-        outputs = self.cloud.read(asked)
-        if outputs is None:
+        found = self.cloud.read(asked)
+        if found is None:
             return provider_pb2.ReadResponse(id="")
-        live = self.cloud.store.read().get(request.id)
-        canonical = live.id if live else request.id
+        canonical, outputs = found
         if inputs:
             inputs = refreshed_inputs(resource, inputs, olds, outputs)
         else:
@@ -227,7 +235,7 @@ class SimulatedAzureNative(provider_pb2_grpc.ResourceProviderServicer):  # type:
         return provider_pb2.ReadResponse(id=canonical, properties=to_wire(outputs), inputs=to_wire(inputs))
 
     @_guarded
-    def Delete(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
+    def Delete(self, request: Any, context: grpc.ServicerContext) -> Any:
         """Delete; gone already is fine."""
         resource = schema.resource(_type_of(request))
         inputs = from_wire(request.old_inputs)
@@ -235,7 +243,7 @@ class SimulatedAzureNative(provider_pb2_grpc.ResourceProviderServicer):  # type:
         return empty_pb2.Empty()
 
     @_guarded
-    def Invoke(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
+    def Invoke(self, request: Any, context: grpc.ServicerContext) -> Any:
         """`get…` and `list…` functions."""
         result = invoke(self.cloud, request.tok, reveal(from_wire(request.args)))
         return provider_pb2.InvokeResponse(**{"return": to_wire(result)})

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from simulator.errors import ArmError
 from simulator.paths import ARM_ID
-from simulator.rules.base import Op
 from simulator.store import State
 from simulator.values import dig, walk
+
+if TYPE_CHECKING:
+    from simulator.rules.base import Op
 
 # Ids that are not resources of the subscription, or that the subscription is not asked about.
 _OUTSIDE: Final = re.compile(

@@ -98,7 +98,7 @@ class ResourceSchema:
         return f"{self.module}:{self.name}"
 
 
-class UnknownType(KeyError):
+class UnknownTypeError(KeyError):
     """The SDK has no such type."""
 
 
@@ -118,7 +118,7 @@ def sdk_root() -> Path:
     """Where pulumi_azure_native is installed (found, not imported)."""
     spec = importlib.util.find_spec("pulumi_azure_native")
     if spec is None or not spec.submodule_search_locations:
-        raise UnknownType("the package pulumi_azure_native is not installed beside the simulator")
+        raise UnknownTypeError("the package pulumi_azure_native is not installed beside the simulator")
     return Path(next(iter(spec.submodule_search_locations)))
 
 
@@ -133,7 +133,7 @@ def split_token(token: str) -> tuple[str, str]:
     """`azure-native:compute:Disk`, or with a version or `/` in the middle, → (`compute`, `Disk`)."""
     package, module, name = token.split(":")
     if not package.startswith(PACKAGE):
-        raise UnknownType(token)
+        raise UnknownTypeError(token)
     return module.split("/")[0], name
 
 
@@ -142,18 +142,18 @@ def resource(token: str) -> ResourceSchema:
     """Schema of a resource type.
 
     Raises:
-        UnknownType: the SDK does not have it.
+        UnknownTypeError: the SDK does not have it.
     """
     module, name = split_token(token)
     path = _files(module).get(name.lower())
     if path is None:
-        raise UnknownType(token)
+        raise UnknownTypeError(token)
     text = path.read_text()
     classes = _classes(text)
     # The SDK says `InitArgs` where plain `Args` is already the name of a nested type (VirtualNetwork, Subnet, …).
     where = classes.get(f"{name}InitArgs") or classes.get(f"{name}Args")
     if where is None or name not in classes:
-        raise UnknownType(token)
+        raise UnknownTypeError(token)
     version = _VERSION.search(text)
     args = text[slice(*where)]
     body = text[slice(*classes[name])]

@@ -176,10 +176,15 @@ class Store:
                     raise
                 self._save(state)
 
-    def read(self) -> State:
-        """The current state, for looking only."""
+    @contextmanager
+    def reading(self) -> Iterator[State]:
+        """The current state, for looking only, while no other thread changes it."""
         with self._lock:
-            return self._load()
+            yield self._load()
+
+    def read(self) -> State:
+        """A copy of the current state (tests and tools look at it at leisure)."""
+        return _parse(self.path) if self._stat() else State(salt="")
 
     def _load(self) -> State:
         stamp = self._stat()

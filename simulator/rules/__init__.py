@@ -2,6 +2,41 @@
 
 from __future__ import annotations
 
+from simulator.rules import (
+    apim_backends,
+    apim_entities,
+    apim_policy,
+    apim_service,
+    compute_disk,
+    compute_vm,
+    identity,
+    keyvault,
+    network_access,
+    network_parts,
+    network_vnet,
+    operations,
+    resources,
+    run_command,
+    storage,
+)
 from simulator.rules.base import Op, Rules, imitated, rules_for
 
-__all__ = ["Op", "Rules", "imitated", "rules_for"]
+AREAS = (
+    apim_backends,
+    apim_entities,
+    apim_policy,
+    apim_service,
+    compute_disk,
+    compute_vm,
+    identity,
+    keyvault,
+    network_access,
+    network_parts,
+    network_vnet,
+    operations,
+    resources,
+    run_command,
+    storage,
+)
+
+__all__ = ["AREAS", "Op", "Rules", "imitated", "rules_for"]

@@ -4,15 +4,18 @@ A type without an entry works by the generic rules: names, required properties a
 parents, references, secrets. An entry adds what hurts users of exactly that type.
 """
 
+# ruff: noqa: ARG002 - hooks that do nothing by default
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from simulator.errors import ArmError
 from simulator.faults import Operation, RunCommandFault
 from simulator.paths import ArmPath
+from simulator.redaction import digest
 from simulator.schema import ResourceSchema
 from simulator.store import Resource, State
 
@@ -31,6 +34,7 @@ class Op:
     urn: str = ""
     location: str = ""
     subscription: str = ""
+    tenant: str = ""
     old: Resource | None = None
     old_inputs: dict[str, Any] = field(default_factory=dict)
     run_command: RunCommandFault | None = None
@@ -51,6 +55,15 @@ class Op:
         """A live resource by id; `None` for anything that is not an id."""
         return self.state.get(resource_id) if isinstance(resource_id, str) else None
 
+    def digest(self, value: Any) -> str:
+        """Keyed digest of a value that must not be written down."""
+        return digest(self.state.salt, value)
+
+    @property
+    def timestamp(self) -> str:
+        """The time of the operation as ARM writes times."""
+        return datetime.datetime.fromtimestamp(self.now, datetime.UTC).isoformat()
+
     @property
     def parent_id(self) -> str:
         """Id two segments up."""
@@ -64,10 +77,10 @@ class Rules:
     """Imitation of one resource type; every method may be left as it is."""
 
     # Nested defaults that Azure fills in when the request is silent.
-    defaults: dict[str, Any] = {}
+    defaults: ClassVar[dict[str, Any]] = {}
     # Dotted paths that a GET never returns (`*` matches any one step).
     hidden: tuple[str, ...] = ()
-    # Inputs that must not be compared with, or projected on, later reads.
+    # How long Azure usually takes, in seconds; only the time scale uses it (rough, not from a source).
     typical_seconds: float = 5.0
 
     def check(self, inputs: dict[str, Any]) -> Iterator[Failure]:

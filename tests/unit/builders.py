@@ -23,7 +23,7 @@ def _written(stack: str) -> dict[str, Any]:
 
 
 def plan(stack: str = "dev", **changes: Any) -> Plan:
-    """The plan of a stack file with some settings changed: `plan("prod", nodes={"count": 3})`."""
+    """The plan of a stack file with some settings changed, or dropped by None: `plan("prod", nodes={"count": 3})`."""
     return _plan(stack, json.dumps(changes))
 
 
@@ -33,7 +33,8 @@ def _plan(stack: str, changes: str) -> Plan:
     for key, value in json.loads(changes).items():
         full = f"{stack_file.PROJECT}:{key}"
         old = values.get(full)
-        values[full] = {**old, **value} if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+        both = {**old, **value} if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+        values[full] = {name: item for name, item in both.items() if item is not None} if both is not value else value
     return plan_of(stack_file.from_values(values, stack), stack)
 
 

@@ -44,18 +44,12 @@ def dev(preview: bool = False) -> Recording:
 
 @cache
 def files(stack: str = "dev", preview: bool = False) -> Recording:
-    """The stack with an NFS share; settings that belong to a disk are left out."""
+    """The stack with an NFS share, without the settings that belong to a disk."""
     return build(_files_plan(stack), preview)
 
 
-@cache
 def _files_plan(stack: str) -> Plan:
-    from infra import stack_file
-    from infra.program import plan_of
-
-    values = stack_file.read(stack)
-    values[f"{stack_file.PROJECT}:model_store"] = {"kind": "azure-files", "size_gib": 2048}
-    return plan_of(stack_file.from_values(values, stack), stack)
+    return plan(stack, model_store={"kind": "azure-files", "sku": None, "iops": None, "mbps": None})
 
 
 def test_the_disk_is_shared_and_reached_through_its_vms_only(preview: bool) -> None:
@@ -109,7 +103,7 @@ def test_a_share_speaks_nfs_to_the_private_network_alone(preview: bool) -> None:
     assert account["allowSharedKeyAccess"] is False
     assert account["allowBlobPublicAccess"] is False
     assert account["minimumTlsVersion"] == "TLS1_2"
-    assert (share["shareName"], share["enabledProtocols"], share["shareQuota"]) == ("models", "NFS", 2048)
+    assert (share["shareName"], share["enabledProtocols"], share["shareQuota"]) == ("models", "NFS", 1024)
     assert share["rootSquash"] == "NoRootSquash"
     host = f"{names.storage_account}.file.core.windows.net"
     assert recording.exports["nfs"] == f"{host}:/{names.storage_account}/models"

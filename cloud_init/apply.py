@@ -1,0 +1,47 @@
+"""The run-command script: carries a bundle to a node and starts the node's own `huddle-apply` on it."""
+
+from __future__ import annotations
+
+import base64
+import shlex
+import textwrap
+
+from cloud_init.bundle import Bundle
+from cloud_init.render import APPLY_PROGRAM
+from cloud_init.templating import render
+from infra.plan import NodePlan, Plan
+
+CLOUD_INIT_DEADLINE_S = 900
+"""Day 0 installs a few packages; a slow mirror or a held apt lock may cost minutes, more than this is a failure."""
+SCRIPT_LIMIT_BYTES = 192 * 1024
+"""Ours. What Azure allows for a run command's `source.script` is UNVERIFIED; rehearsals can't tell."""
+_COLUMNS = 76
+
+
+class ScriptTooLargeError(ValueError):
+    """The bundle has outgrown what we are willing to send as a run command."""
+
+
+def script(plan: Plan, node: NodePlan, bundle: Bundle, vault_uri: str, identity_client_id: str) -> str:
+    """The script for one node. It holds no secret: the node gets those from Key Vault with its managed identity.
+
+    Raises:
+        ScriptTooLargeError: at more than 192 KiB.
+    """
+    rendered = render(
+        "apply/run-command.sh.j2",
+        stack=plan.stack,
+        node=node,
+        bundle=bundle,
+        program=APPLY_PROGRAM,
+        archive=textwrap.wrap(base64.b64encode(bundle.archive).decode(), _COLUMNS),
+        deadline_s=CLOUD_INIT_DEADLINE_S,
+        vault_uri=shlex.quote(vault_uri),
+        identity_client_id=shlex.quote(identity_client_id),
+    )
+    if len(rendered) > SCRIPT_LIMIT_BYTES:
+        raise ScriptTooLargeError(
+            f"the run-command script of {node.name} has {len(rendered)} bytes, allowed: {SCRIPT_LIMIT_BYTES}. "
+            "Largest files of the bundle: " + ", ".join(f"{path} ({size})" for path, size in bundle.largest(5))
+        )
+    return rendered

@@ -1,0 +1,91 @@
+"""Running the machine's own programs: by name, with a deadline, never through a shell."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import subprocess
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .failure import ApplyError
+
+LOG_LINES = 40
+SERVICE_USER = "huddle"
+
+
+def run(
+    argv: Sequence[str], *, deadline_s: float, env: Mapping[str, str] | None = None, as_service_user: bool = False
+) -> str:
+    """Run a program and return its output.
+
+    Raises:
+        ApplyError: it cannot be started, does not end in time or ends with an error; with the end of what it said.
+    """
+    shown = " ".join(argv[:3])
+    done: subprocess.CompletedProcess[str]
+    try:
+        done = subprocess.run(
+            argv,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            errors="replace",
+            timeout=deadline_s,
+            env={**os.environ, **(env or {})},
+            check=False,
+            **(_service_user() if as_service_user else {}),
+        )
+    except OSError as error:
+        raise ApplyError(f"`{shown}` cannot be started: {error.strerror or error}") from error
+    except subprocess.TimeoutExpired as error:
+        said = error.output.decode(errors="replace") if isinstance(error.output, bytes) else error.output or ""
+        raise ApplyError(f"`{shown}` did not end within {deadline_s:.0f} s", tail(said)) from error
+    if done.returncode != 0:
+        last = next((line for line in reversed(done.stdout.splitlines()) if line.strip()), "it said nothing")
+        raise ApplyError(f"`{shown}` failed with exit code {done.returncode}: {last.strip()}", tail(done.stdout))
+    return done.stdout
+
+
+def output(argv: Sequence[str], *, deadline_s: float) -> str | None:
+    """What a program says on stdout, however it ends; None when there is no such program or it does not end in time."""
+    try:
+        done = subprocess.run(
+            argv,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            errors="replace",
+            timeout=deadline_s,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout
+
+
+def succeeds(argv: Sequence[str], *, deadline_s: float) -> bool:
+    """Whether a program ends well."""
+    try:
+        run(argv, deadline_s=deadline_s)
+    except ApplyError:
+        return False
+    return True
+
+
+def tail(text: str, lines: int = LOG_LINES) -> str:
+    """The last lines of a log."""
+    return "\n".join(text.splitlines()[-lines:])
+
+
+def _service_user() -> dict[str, Any]:
+    """Drop to the services' user, where this is root and the user exists."""
+    try:
+        entry = pwd.getpwnam(SERVICE_USER)
+    except KeyError:
+        return {}
+    if os.geteuid() != 0:
+        return {}
+    return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}

@@ -1,0 +1,78 @@
+"""Where things lie on a node. Another root serves tests."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Paths below one root."""
+
+    root: Path
+
+    @classmethod
+    def from_environment(cls) -> Layout:
+        """The real machine, or what HUDDLE_ROOT names."""
+        return cls(Path(os.environ.get("HUDDLE_ROOT") or "/"))
+
+    @property
+    def bundles(self) -> Path:
+        """Unpacked bundles by digest."""
+        return self.root / "opt/huddle/bundles"
+
+    @property
+    def current(self) -> Path:
+        """Link to the bundle that serves."""
+        return self.root / "opt/huddle/current"
+
+    @property
+    def venvs(self) -> Path:
+        """Library environments by name and lock."""
+        return self.root / "opt/huddle/venvs"
+
+    @property
+    def cache(self) -> Path:
+        """Downloaded wheels; on the same file system as the environments, so that files are linked, not copied."""
+        return self.root / "opt/huddle/cache"
+
+    @property
+    def credentials(self) -> Path:
+        """Secrets for LoadCredential=, root only."""
+        return self.root / "etc/huddle/credentials"
+
+    @property
+    def install_environment(self) -> Path:
+        """Optional variables for pip and uv, such as a mirror or a proxy."""
+        return self.root / "etc/huddle/install.env"
+
+    @property
+    def state(self) -> Path:
+        """What this program must remember: installed files, fingerprints of running services, the key vault."""
+        return self.root / "var/lib/huddle/state.json"
+
+    @property
+    def status(self) -> Path:
+        """What others may read."""
+        return self.root / "var/lib/huddle/status.json"
+
+    @property
+    def lock(self) -> Path:
+        """Held while a bundle is applied."""
+        return self.root / "run/lock/huddle-apply"
+
+    @property
+    def model_store(self) -> Path:
+        """The shared model files, read-only."""
+        return self.root / "mnt/models"
+
+    @property
+    def workspace(self) -> Path:
+        """The local NVMe's directories."""
+        return self.root / "mnt/nvme/workspace"
+
+    def serving_digest(self) -> str | None:
+        """The digest of the bundle that serves now."""
+        return self.current.resolve().name if self.current.is_symlink() else None

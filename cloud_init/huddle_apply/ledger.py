@@ -1,0 +1,103 @@
+"""The cold-start ledger: which phase took how long, and how it ended, in a file that anybody may read."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from enum import UNIQUE, StrEnum, verify
+from threading import Lock
+from typing import Any
+
+from . import files
+from .failure import ApplyError
+from .layout import Layout
+
+FORMAT = 1
+
+
+@verify(UNIQUE)
+class State(StrEnum):
+    """What became of a bundle."""
+
+    APPLYING = "applying"
+    SERVING = "serving"
+    ROLLED_BACK = "rolled-back"
+    FAILED = "failed"
+
+
+class Ledger:
+    """Writes status.json as phases end, and a line for each to the terminal."""
+
+    def __init__(self, layout: Layout, node: str, wanted: str) -> None:
+        self._path = layout.status
+        self._lock = Lock()
+        self._status: dict[str, Any] = {
+            "format": FORMAT,
+            "node": node,
+            "state": State.APPLYING,
+            "bundle": layout.serving_digest(),
+            "wanted": wanted,
+            "reason": None,
+            "failed_phase": None,
+            "warnings": [],
+            "started": _now(),
+            "finished": None,
+            "phases": [],
+            "restarted": [],
+        }
+        self._write()
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Time a phase. A failure gets the phase's name."""
+        say(f"{name} ...")
+        begin = time.monotonic()
+        try:
+            yield
+        except ApplyError:
+            self._end(name, begin, "failed")
+            with self._lock:
+                self._status["failed_phase"] = self._status["failed_phase"] or name
+            raise
+        self._end(name, begin, "done")
+
+    def _end(self, name: str, begin: float, result: str) -> None:
+        seconds = round(time.monotonic() - begin, 1)
+        with self._lock:
+            self._status["phases"].append({"name": name, "seconds": seconds, "result": result})
+        self._write()
+        say(f"{name} {result} in {seconds} s")
+
+    def warn(self, sentence: str) -> None:
+        """Note what is not as it should be, but does not stop the node from serving."""
+        say(f"warning: {sentence}")
+        with self._lock:
+            self._status["warnings"].append(sentence)
+
+    def note(self, **values: Any) -> None:
+        """Add facts, such as the number of GPUs."""
+        with self._lock:
+            self._status.update(values)
+
+    def finish(self, state: State, serving: str | None, reason: str | None = None) -> dict[str, Any]:
+        """Write the end and return the whole status."""
+        self.note(state=state, bundle=serving, reason=reason, finished=_now())
+        self._write()
+        return dict(self._status)
+
+    def _write(self) -> None:
+        with self._lock:
+            files.write_json(self._path, self._status)
+
+
+def say(text: str) -> None:
+    """One line of progress."""
+    sys.stdout.write(f"huddle-apply: {text}\n")
+    sys.stdout.flush()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,83 @@
+"""Library environments: one for each lock, made beside the one in use, so that a switch is a change of one link."""
+
+from __future__ import annotations
+
+import shutil
+import zipfile
+from hashlib import sha256
+from pathlib import Path
+
+from . import commands, files
+from .failure import ApplyError
+from .layout import Layout
+from .unpacked import Unpacked
+
+_COMPLETE = ".complete"
+_DIGEST_CHARS = 12
+
+
+def install(layout: Layout, bundle: Unpacked, deadline_s: float) -> None:
+    """Give a bundle its environments and its unpacked package.
+
+    Raises:
+        ApplyError: a download fails or does not match its hash.
+    """
+    for lock, link in (("engine", "venv"), ("jupyter", "jupyter")):
+        if (bundle.path / "requirements" / f"{lock}.lock").is_file():
+            files.link(bundle.path / link, _environment(layout, bundle, lock, deadline_s))
+    _unpack_package(bundle)
+
+
+def environment_path(layout: Layout, bundle: Path, lock: str) -> Path:
+    """Where the environment of a lock lies: the lock's content is its name."""
+    digest = sha256((bundle / "requirements" / f"{lock}.lock").read_bytes()).hexdigest()
+    return layout.venvs / f"{lock}-{digest[:_DIGEST_CHARS]}"
+
+
+def _environment(layout: Layout, bundle: Unpacked, lock: str, deadline_s: float) -> Path:
+    path = environment_path(layout, bundle.path, lock)
+    if (path / _COMPLETE).is_file():
+        return path
+    _require_python(bundle)
+    shutil.rmtree(path, ignore_errors=True)  # what an interrupted run left
+    path.parent.mkdir(parents=True, exist_ok=True)
+    requirements, python = bundle.path / "requirements", str(path / "bin" / "python")
+    env = {**_site_settings(layout), "UV_CACHE_DIR": str(layout.cache)}
+    commands.run(["python3", "-m", "venv", str(path)], deadline_s=deadline_s)
+    hashed = ["--require-hashes", "--no-deps", "--requirement"]
+    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *hashed]
+    commands.run([*pip, str(requirements / "installer.lock")], deadline_s=deadline_s, env=env)
+    uv = [str(path / "bin" / "uv"), "pip", "install", "--quiet", "--compile-bytecode", "--python", python, *hashed]
+    commands.run([*uv, str(requirements / f"{lock}.lock")], deadline_s=deadline_s, env=env)
+    files.write(path / _COMPLETE, b"")
+    return path
+
+
+def _require_python(bundle: Unpacked) -> None:
+    wanted = bundle.node["python"]
+    found = commands.run(["python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], deadline_s=30).strip()
+    if found != wanted:
+        raise ApplyError(f"this machine has Python {found}; the libraries are locked for Python {wanted}")
+
+
+def _site_settings(layout: Layout) -> dict[str, str]:
+    """Variables for pip and uv that an operator left on the machine: a mirror, a proxy."""
+    try:
+        lines = layout.install_environment.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return {}
+    pairs = (line.partition("=") for line in lines if "=" in line and not line.startswith("#"))
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _unpack_package(bundle: Unpacked) -> None:
+    """A wheel's root is its library folder; the bundle's `bin/huddle` finds it there."""
+    site = bundle.path / "site"
+    if site.is_dir():
+        return
+    fresh = bundle.path / ".site.new"
+    shutil.rmtree(fresh, ignore_errors=True)
+    for wheel in sorted((bundle.path / "wheels").glob("*.whl")):
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(fresh)
+    fresh.replace(site)

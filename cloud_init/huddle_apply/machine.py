@@ -1,0 +1,97 @@
+"""Waiting until the machine itself is ready: cloud-init, clock, packages. Each wait has a deadline."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Sequence
+
+from . import commands
+from .failure import ApplyError
+from .ledger import Ledger
+
+POLL_S = 2.0
+_LOG = "/var/log/cloud-init-output.log"
+
+
+def wait_for_cloud_init(ledger: Ledger, deadline_s: float) -> None:
+    """Wait for day 0 to end: `done` is good, `degraded` a warning, `error` a failure.
+
+    Raises:
+        ApplyError: day 0 failed or does not end.
+    """
+    end = time.monotonic() + deadline_s
+    while True:
+        status, detail = _cloud_init()
+        if status in ("done", "disabled", "absent"):
+            return
+        if status == "degraded":
+            ledger.warn(f"cloud-init is degraded: {detail}; see `cloud-init status --long`")
+            return
+        if status == "error":
+            raise ApplyError(f"cloud-init failed on this machine: {detail}; see {_LOG}")
+        if time.monotonic() > end:
+            raise ApplyError(f"cloud-init is still {status} after {deadline_s:.0f} s; see {_LOG}")
+        time.sleep(POLL_S)
+
+
+def _cloud_init() -> tuple[str, str]:
+    """State and detail. `cloud-init status` ends with 1 or 2 for errors, and still says which on stdout."""
+    if shutil.which("cloud-init") is None:
+        return "absent", ""
+    try:
+        status = json.loads(commands.output(["cloud-init", "status", "--format", "json"], deadline_s=60) or "")
+    except ValueError:
+        return "running", "it gives no answer"
+    recoverable = [text for texts in status.get("recoverable_errors", {}).values() for text in texts]
+    detail = "; ".join(map(str, [*status.get("errors", ()), *recoverable])) or status.get("detail", "")
+    # Newer releases have an extended status, such as "degraded done".
+    state = status.get("extended_status") or status.get("status", "running")
+    for word in ("error", "degraded", "done", "disabled"):
+        if word in state:
+            return ("degraded" if word == "done" and recoverable else word), detail
+    return state, detail
+
+
+def wait_for_clock(ledger: Ledger, deadline_s: float) -> None:
+    """Wait for the clock: with a wrong one no certificate is valid. No answer in time is a warning only."""
+    end = time.monotonic() + deadline_s
+    command = ["timedatectl", "show", "--property=NTPSynchronized", "--value"]
+    while time.monotonic() < end:
+        try:
+            if commands.run(command, deadline_s=10).strip() == "yes":
+                return
+        except ApplyError as failure:
+            ledger.warn(f"the clock's state is not known: {failure}")
+            return
+        time.sleep(POLL_S)
+    ledger.warn(f"the clock is not synchronised after {deadline_s:.0f} s; certificates may be refused")
+
+
+def install_packages(packages: Sequence[str], deadline_s: float) -> None:
+    """Install the Debian packages that are missing; apt itself waits for its lock.
+
+    Raises:
+        ApplyError: apt fails or its lock stays held.
+    """
+    missing = [name for name in packages if not _installed(name)]
+    if not missing:
+        return
+    environment = {"DEBIAN_FRONTEND": "noninteractive"}
+    wait = f"-oDPkg::Lock::Timeout={int(deadline_s / 2)}"
+    commands.run(["apt-get", wait, "-qq", "update"], deadline_s=deadline_s, env=environment)
+    commands.run(
+        ["apt-get", wait, "-qq", "install", "--yes", "--no-install-recommends", *missing],
+        deadline_s=deadline_s,
+        env=environment,
+    )
+
+
+def _installed(package: str) -> bool:
+    try:
+        return "installed" in commands.run(
+            ["dpkg-query", "--show", "--showformat=${db:Status-Status}", package], deadline_s=30
+        )
+    except ApplyError:
+        return False

@@ -1,0 +1,245 @@
+"""huddle-apply: bring a node to a bundle, or say in one sentence why not, with the old bundle still serving.
+
+    apply DIGEST [--vault-uri URI --identity-client-id ID]
+                   stage, check, switch, restart what changed, wait for answers; go back if they don't come
+    apply --boot   the same for the current bundle, with nothing to go back to
+    apply --stage  only stage the current bundle's model files
+
+Exit codes: 0 serves, 1 failed (with the log's end on stderr), 2 wrong use.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from . import credentials, files, libraries, machine, readiness, restarts, rootfs, staging, systemd
+from .credentials import Vault
+from .failure import ApplyError
+from .layout import Layout
+from .ledger import Ledger, State, say
+from .unpacked import Unpacked
+
+_LOCK_FOR_PARENT = "--locked"
+_LOG_CHARS = 3000
+"""A run command shows the last 4 KiB of what a script says."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one of the three forms."""
+    options = _parse(arguments)
+    layout = Layout.from_environment()
+    host = socket.gethostname()
+    if options.stage:
+        return _stage(layout, host)
+    digest = options.digest or layout.serving_digest()
+    if digest is None:
+        say("no bundle has been applied yet")
+        return 0
+    with _only_one(layout, held=options.locked):
+        return Application(layout, host, digest, _vault(options, layout), may_go_back=not options.boot).run()
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="huddle-apply", description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("digest", nargs="?", help="the bundle's digest (64 hexadecimal digits)")
+    parser.add_argument("--vault-uri", help="key vault that holds the node's secrets")
+    parser.add_argument("--identity-client-id", help="client id of the managed identity that may read them")
+    parser.add_argument("--boot", action="store_true", help="re-apply the current bundle")
+    parser.add_argument("--stage", action="store_true", help="only stage the current bundle's model files")
+    parser.add_argument(_LOCK_FOR_PARENT, action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if bool(options.vault_uri) != bool(options.identity_client_id):
+        parser.error("--vault-uri and --identity-client-id go together")
+    if not (options.digest or options.boot or options.stage):
+        parser.error("which bundle? give its digest, --boot or --stage")
+    return options
+
+
+def _vault(options: argparse.Namespace, layout: Layout) -> Vault | None:
+    """The named vault, else the one of the last time."""
+    if options.vault_uri:
+        return Vault(options.vault_uri, options.identity_client_id)
+    known = files.read_json(layout.state).get("vault")
+    return Vault(known["uri"], known["client_id"]) if known else None
+
+
+@contextmanager
+def _only_one(layout: Layout, *, held: bool) -> Iterator[None]:
+    """One application at a time: a boot and a run command may meet. `held`: the caller holds the lock for us."""
+    if held:
+        yield
+        return
+    layout.lock.parent.mkdir(parents=True, exist_ok=True)
+    with layout.lock.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("waiting for another huddle-apply to end")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _stage(layout: Layout, host: str) -> int:
+    digest = layout.serving_digest()
+    if digest is None:
+        say("no bundle has been applied yet")
+        return 1
+    try:
+        bundle = Unpacked.open(layout.bundles, digest, host)
+        staging.stage(layout, bundle.model, bundle.path, _hub_token(layout))
+    except ApplyError as failure:
+        say(str(failure))
+        return 1
+    return 0
+
+
+def _hub_token(layout: Layout) -> str:
+    folder = os.environ.get("CREDENTIALS_DIRECTORY")
+    path = Path(folder) if folder else layout.credentials
+    try:
+        return (path / "model_hub_token").read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
+
+
+class Application:
+    """One bundle on its way to serving."""
+
+    def __init__(self, layout: Layout, host: str, digest: str, vault: Vault | None, *, may_go_back: bool) -> None:
+        self._layout, self._host, self._digest, self._vault = layout, host, digest, vault
+        self._may_go_back = may_go_back
+        self._before = layout.serving_digest()
+        self._ledger = Ledger(layout, host, digest)
+
+    def run(self) -> int:
+        """Prepare beside what serves, switch, restart what changed, wait for answers; go back if they don't come."""
+        switched = False
+        try:
+            bundle = Unpacked.open(self._layout.bundles, self._digest, self._host)
+            self._prepare(bundle)
+            switched = True
+            self._activate(bundle)
+        except ApplyError as failure:
+            return self._failed(failure, switched=switched)
+        self._tidy()
+        return self._report(self._ledger.finish(State.SERVING, self._digest), 0)
+
+    def _prepare(self, bundle: Unpacked) -> None:
+        """Everything that can be done while the old bundle serves."""
+        ledger, node, layout = self._ledger, bundle.node, self._layout
+        with ledger.phase("machine"):
+            machine.wait_for_cloud_init(ledger, bundle.deadline_s("machine"))
+            machine.wait_for_clock(ledger, bundle.deadline_s("machine"))
+            ledger.note(gpus=readiness.check_gpus(node["expects"]["gpus"]))
+        with ledger.phase("packages"):
+            machine.install_packages(node["packages"], bundle.deadline_s("packages"))
+        with ledger.phase("credentials"):
+            credentials.fetch(layout, node["credentials"], self._vault, ledger, bundle.deadline_s("credentials"))
+            for name in node["generated_credentials"]:
+                credentials.generate(layout, name)
+        with ThreadPoolExecutor(1) as pool:
+            installing = pool.submit(self._install_libraries, bundle)
+            # Copying from the store needs no library, so it goes on meanwhile; the hub's client is one of them.
+            if not staging.in_store(layout, bundle.model):
+                installing.result()
+            with ledger.phase("staging"):
+                staging.stage(layout, bundle.model, bundle.path, _hub_token(layout))
+            installing.result()
+
+    def _install_libraries(self, bundle: Unpacked) -> None:
+        with self._ledger.phase("libraries"):
+            libraries.install(self._layout, bundle, bundle.deadline_s("libraries"))
+
+    def _activate(self, bundle: Unpacked) -> None:
+        ledger, layout = self._ledger, self._layout
+        state = files.read_json(layout.state)
+        services = [self._with_secrets(service) for service in bundle.node["services"]]
+        units = [service["unit"] for service in services]
+        running = state.get("services", {})
+        alive = {unit for unit, now in systemd.states([*units, *running]).items() if now in ("active", "activating")}
+        wanted = restarts.plan(services, running, alive)
+        with ledger.phase("switch"):
+            systemd.stop(wanted.stop)
+            systemd.disable(wanted.remove)
+            content = {path: (data, mode) for path, data, mode in bundle.rootfs()}
+            changes = rootfs.sync(layout.root, content, state.get("installed", {}))
+            files.link(layout.current, layout.bundles / bundle.digest)
+            # What was started is noted before the start: a crash here starts it once more, never too seldom.
+            kept = {unit: print_ for unit, print_ in running.items() if unit in units and unit not in wanted.start}
+            self._remember(installed=rootfs.digests(content), services=kept)
+        with ledger.phase("services"):
+            if changes.touches("etc/systemd/"):
+                systemd.daemon_reload()
+            if changes.touches("etc/sysctl.d/"):
+                systemd.apply_sysctl()
+            systemd.enable([*bundle.node["enable"], *units])
+            systemd.start([*bundle.node["enable"], *wanted.start])
+            systemd.reload(wanted.reload)
+            self._remember(services={s["unit"]: {key: s[key] for key in ("restart", "reload")} for s in services})
+            ledger.note(restarted=list(wanted.start), reloaded=list(wanted.reload))
+        with ledger.phase("readiness"):
+            readiness.wait(layout, bundle, ledger, bundle.deadline_s("readiness"))
+
+    def _with_secrets(self, service: dict[str, Any]) -> dict[str, Any]:
+        """A service whose secret has changed is a changed service."""
+        digest = sha256(service["restart"].encode())
+        for name in service["credentials"]:
+            digest.update((self._layout.credentials / name).read_bytes())
+        return {**service, "restart": digest.hexdigest()}
+
+    def _remember(self, **values: Any) -> None:
+        vault = {"vault": {"uri": self._vault.uri, "client_id": self._vault.client_id}} if self._vault else {}
+        state = {**files.read_json(self._layout.state), **vault, **values}
+        files.write_json(self._layout.state, state, 0o600)
+
+    def _failed(self, failure: ApplyError, *, switched: bool) -> int:
+        before, reason = self._before, str(failure)
+        if failure.log:
+            sys.stderr.write(f"{failure.log[-_LOG_CHARS:]}\n")
+        if not switched:
+            kept = f"; bundle {before[:12]} serves as before" if before and before != self._digest else ""
+            return self._report(self._ledger.finish(State.FAILED, before, reason + kept), 1)
+        if not self._may_go_back or before is None or before == self._digest:
+            return self._report(self._ledger.finish(State.FAILED, self._digest, reason), 1)
+        say(f"{reason}; going back to bundle {before[:12]}")
+        with self._ledger.phase("rollback"):
+            # By its own program: each bundle knows how it is to be applied.
+            program = [sys.executable, "-B", str(self._layout.bundles / before / "apply"), before, "--boot"]
+            back = subprocess.run([*program, _LOCK_FOR_PARENT], check=False).returncode == 0
+        if back:
+            reason += f"; bundle {before[:12]} serves again"
+            return self._report(self._ledger.finish(State.ROLLED_BACK, before, reason), 1)
+        reason += f"; bundle {before[:12]} does not serve either"
+        return self._report(self._ledger.finish(State.FAILED, before, reason), 1)
+
+    def _tidy(self) -> None:
+        """Keep this bundle and the one before, and the environments that they use."""
+        kept = {self._digest, self._before}
+        for path in self._layout.bundles.iterdir():
+            if path.name not in kept:
+                shutil.rmtree(path, ignore_errors=True)
+        used = {link.resolve() for name in ("venv", "jupyter") for link in self._layout.bundles.glob(f"*/{name}")}
+        for path in self._layout.venvs.iterdir() if self._layout.venvs.is_dir() else ():
+            if path.resolve() not in used:
+                shutil.rmtree(path, ignore_errors=True)
+
+    @staticmethod
+    def _report(status: dict[str, Any], code: int) -> int:
+        """The last line is the status as JSON: the run command's output, read by `infra` and by people."""
+        if code:
+            sys.stderr.write(f"huddle-apply: {status['failed_phase'] or 'bundle'}: {status['reason']}\n")
+        sys.stdout.write(json.dumps(status) + "\n")
+        return code

@@ -1,0 +1,153 @@
+"""A node is ready when it answers: a real completion through the wrapper, by the right model, with the right prompt."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from . import commands, systemd
+from .failure import ApplyError
+from .layout import Layout
+from .ledger import Ledger, say
+from .unpacked import Unpacked
+
+PROMPT_HASH_HEADER = "X-Huddle-Prompt-SHA256"
+BACKEND_KEY_HEADER = "X-Backend-Key"
+RESTARTS_THAT_ARE_TOO_MANY = 3
+"""An engine that has died this often while we waited will not come up by waiting longer."""
+POLL_S = 3.0
+_REPORT_S = 30.0
+_COMPLETION_S = 120.0
+
+
+def check_gpus(expected: int) -> int:
+    """Count the GPUs that the driver shows.
+
+    Raises:
+        ApplyError: the driver does not answer, or the count is not the size's.
+    """
+    try:
+        found = sum(line.startswith("GPU ") for line in commands.run(["nvidia-smi", "-L"], deadline_s=120).splitlines())
+    except ApplyError as failure:
+        raise ApplyError(
+            f"the GPU driver does not answer ({failure}); driver and libraries of one version? `dpkg -l 'nvidia-*'`",
+            failure.log,
+        ) from failure
+    if found != expected:
+        raise ApplyError(
+            f"this machine has {found} GPUs, its size has {expected}; deallocate and start it, or report it"
+        )
+    return found
+
+
+def wait(layout: Layout, bundle: Unpacked, ledger: Ledger, deadline_s: float) -> None:
+    """Wait until every served name answers.
+
+    Raises:
+        ApplyError: a service has failed for good, or the deadline has passed; with the log of the service to blame.
+    """
+    expects = bundle.node["expects"]
+    units = [service["unit"] for service in bundle.node["services"]]
+    before = {unit: systemd.restarts_of(unit) for unit in units}
+    end = time.monotonic() + deadline_s
+    reported = time.monotonic()
+    while True:
+        _refuse_broken(units, before)
+        problem = _problem(layout, expects, units)
+        if problem is None:
+            break
+        if time.monotonic() > end:
+            raise ApplyError(f"not ready after {deadline_s:.0f} s: {problem}", _log_to_blame(units))
+        if time.monotonic() - reported > _REPORT_S:
+            reported = time.monotonic()
+            say(f"not ready yet: {problem}")
+        time.sleep(POLL_S)
+    _check_ray(bundle, expects["ray"], ledger, end)
+
+
+def _problem(layout: Layout, expects: Mapping[str, Any], units: Sequence[str]) -> str | None:
+    """What stands in the way, or None."""
+    waiting = [unit for unit, state in systemd.states(units).items() if state != "active"]
+    if waiting:
+        return f"{', '.join(waiting)} not active"
+    for answer in expects["answers"]:
+        problem = _answer_problem(layout, expects["wrapper"], answer)
+        if problem is not None:
+            return problem
+    return None
+
+
+def _refuse_broken(units: Sequence[str], before: Mapping[str, int]) -> None:
+    for unit, state in systemd.states(units).items():
+        if state == "failed":
+            raise ApplyError(f"{unit} has failed", systemd.log_of(unit))
+        again = systemd.restarts_of(unit) - before[unit]
+        if again >= RESTARTS_THAT_ARE_TOO_MANY:
+            raise ApplyError(f"{unit} has ended by itself {again} times since its start", systemd.log_of(unit))
+
+
+def _log_to_blame(units: Sequence[str]) -> str:
+    waiting = [unit for unit, state in systemd.states(units).items() if state != "active"]
+    return systemd.log_of((waiting or list(units))[-1]) if units else ""
+
+
+def _answer_problem(layout: Layout, wrapper: str, answer: Mapping[str, Any]) -> str | None:
+    """Ask one served name for a few tokens. A wrong prompt may be one that is just being reloaded: asked again."""
+    name = answer["model"]
+    question = {"model": name, "messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 4}
+    key = (layout.credentials / "backend_key").read_text(encoding="utf-8").strip()
+    request = urllib.request.Request(  # noqa: S310 - the node's own address
+        f"{wrapper}/v1/chat/completions",
+        data=json.dumps(question).encode(),
+        headers={"Content-Type": "application/json", BACKEND_KEY_HEADER: key},
+    )
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(request, timeout=_COMPLETION_S) as response:
+            body, prompt = json.load(response), response.headers.get(PROMPT_HASH_HEADER)
+    except urllib.error.HTTPError as error:
+        return f"the wrapper answers {error.code} for {name}: {error.read(300).decode(errors='replace')}"
+    except (OSError, ValueError) as error:
+        return f"the wrapper does not answer for {name} ({getattr(error, 'reason', None) or error})"
+    if not body.get("choices") or not body.get("usage", {}).get("completion_tokens"):
+        return f"the answer of {name} holds no token"
+    if body.get("model") != name:
+        return f"asked {name}, answered by {body.get('model')}"
+    if prompt != answer["prompt_sha256"]:
+        return f"{name} has system prompt {str(prompt)[:12]}, expected {str(answer['prompt_sha256'])[:12]}"
+    return None
+
+
+def _check_ray(bundle: Unpacked, expected: Mapping[str, Any], ledger: Ledger, end: float) -> None:
+    """Count Ray's nodes. A model across nodes needs them all; a replica serves without, so there it is a warning."""
+    while True:
+        alive = _ray_nodes(bundle)
+        ledger.note(ray_nodes=len(alive))
+        own = bundle.node["address"]
+        missing = expected["nodes"] - len(alive)
+        if own not in alive:
+            problem = f"Ray does not know this node as {own}"
+        elif missing > 0:
+            problem = f"{missing} of {expected['nodes']} nodes have not joined Ray"
+        else:
+            return
+        if not expected["required"]:
+            ledger.warn(problem)
+            return
+        if time.monotonic() > end:
+            raise ApplyError(problem, systemd.log_of("huddle-ray.service"))
+        time.sleep(POLL_S)
+
+
+def _ray_nodes(bundle: Unpacked) -> list[str]:
+    """Private addresses of the nodes that are alive."""
+    program = bundle.path / "bin" / "huddle-ray-nodes"
+    said = commands.output([str(program), bundle.node["expects"]["ray"]["address"]], deadline_s=60)
+    try:
+        return [str(address) for address in json.loads(said or "")]
+    except ValueError:
+        return []

@@ -1,0 +1,74 @@
+"""systemd, through systemctl and journalctl."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from . import commands
+
+_QUICK_S = 60.0
+STOP_S = 900.0
+"""Above the longest TimeoutStopSec of our units: a stop drains."""
+
+
+def daemon_reload() -> None:
+    """Read unit files again."""
+    commands.run(["systemctl", "daemon-reload"], deadline_s=_QUICK_S)
+
+
+def enable(units: Sequence[str]) -> None:
+    """Start them at every boot."""
+    if units:
+        commands.run(["systemctl", "--quiet", "enable", *units], deadline_s=_QUICK_S)
+
+
+def disable(units: Sequence[str]) -> None:
+    """Start them no more; a unit file that is gone already is no problem."""
+    if units:
+        commands.succeeds(["systemctl", "--quiet", "disable", *units], deadline_s=_QUICK_S)
+
+
+def stop(units: Sequence[str]) -> None:
+    """Stop one after the other, waiting for each to drain."""
+    for unit in units:
+        commands.run(["systemctl", "stop", unit], deadline_s=STOP_S)
+
+
+def start(units: Sequence[str]) -> None:
+    """Start; systemd keeps the order of the units' own dependencies. Their readiness is checked elsewhere."""
+    if units:
+        commands.succeeds(["systemctl", "reset-failed", *units], deadline_s=_QUICK_S)
+        commands.run(["systemctl", "start", "--no-block", *units], deadline_s=_QUICK_S)
+
+
+def reload(units: Iterable[str]) -> None:
+    """Let running services read their configuration again."""
+    for unit in units:
+        commands.run(["systemctl", "reload", unit], deadline_s=_QUICK_S)
+
+
+def states(units: Sequence[str]) -> dict[str, str]:
+    """ActiveState of each unit: active, activating, inactive, failed ..."""
+    found = {}
+    for unit in units:
+        said = commands.output(["systemctl", "show", "--property=ActiveState", "--value", unit], deadline_s=_QUICK_S)
+        found[unit] = (said or "unknown").strip()
+    return found
+
+
+def restarts_of(unit: str) -> int:
+    """How often systemd has restarted a unit by itself since it was started."""
+    said = commands.output(["systemctl", "show", "--property=NRestarts", "--value", unit], deadline_s=_QUICK_S) or ""
+    return int(said) if said.strip().isdigit() else 0
+
+
+def log_of(unit: str) -> str:
+    """The end of a unit's journal."""
+    lines = str(commands.LOG_LINES)
+    command = ["journalctl", "--unit", unit, "--lines", lines, "--output", "cat", "--no-pager"]
+    return commands.tail(commands.output(command, deadline_s=_QUICK_S) or "")
+
+
+def apply_sysctl() -> None:
+    """Read kernel settings again."""
+    commands.run(["sysctl", "--quiet", "--system"], deadline_s=_QUICK_S)

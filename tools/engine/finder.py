@@ -13,7 +13,7 @@ from tools.engine.cache import Say, cache_key, cache_root, fresh_directory, lock
 from tools.engine.origin import EngineUnavailableError, Origin
 from tools.engine.versions import ROOT, TOOLS, command_plugin, oldest_cli, pinned_cli
 
-LANGUAGE_HOST = TOOLS / "language_host"
+STAND_IN_PLUGINS = TOOLS / "command_provider" / "bin"
 HOST_NAME = "pulumi-language-python"
 COMMAND_PLUGIN = "pulumi-resource-command"
 
@@ -42,12 +42,18 @@ class Engine:
         return {**base, "PATH": path, "PULUMI_SKIP_UPDATE_CHECK": "true"}
 
     def offline_environment(self, state: Path, base: Mapping[str, str] = os.environ) -> dict[str, str]:
-        """For tests and rehearsals: state and home below *state*, a fixed passphrase, no download, strict Outputs."""
+        """For tests and rehearsals: state and home below *state*, a fixed passphrase, no download, strict Outputs.
+
+        Where the real command provider is not at hand, the stand-in is on PATH.
+        """
         home = state / "home"
         home.mkdir(parents=True, exist_ok=True)
         (state / "backend").mkdir(exist_ok=True)
+        environment = self.environment(base)
+        if self.plugin_dir is None:
+            environment["PATH"] = os.pathsep.join([environment["PATH"], str(STAND_IN_PLUGINS)])
         return {
-            **self.environment(base),
+            **environment,
             "PULUMI_BACKEND_URL": f"file://{state / 'backend'}",
             "PULUMI_HOME": str(home),
             "PULUMI_CONFIG_PASSPHRASE": "rehearsal",

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import pulumi
 
 from components.gateway.api import Api, ApiArgs
 from components.gateway.backends import Backends, BackendsArgs
 from components.gateway.observability import Observability, ObservabilityArgs
-from components.gateway.products import Product, ProductArgs
+from components.gateway.products import Products, ProductsArgs
 from components.gateway.service import Service, ServiceArgs
 from components.scope import StackScope
 from infra.plan import GatewayPlan
@@ -96,25 +95,21 @@ class Gateway(pulumi.ComponentResource):
             ),
             child,
         )
+        products = Products(
+            f"{name}-products",
+            ProductsArgs(
+                scope=scope,
+                service_name=service.name,
+                api_id=api.api_id,
+                products=gateway.products,
+                after=observability.tail,
+            ),
+            child,
+        )
         self.service_name = service.name
         self.gateway_url = service.gateway_url
         self.portal_url = service.portal_url
-        self.product_keys = self._products(name, args, service, api, observability.tail)
+        self.product_keys = products.keys
         self.register_outputs(
             {"service_name": self.service_name, "gateway_url": self.gateway_url, "portal_url": self.portal_url}
         )
-
-    def _products(
-        self, name: str, args: GatewayArgs, service: Service, api: Api, after: Sequence[pulumi.Resource]
-    ) -> Mapping[str, pulumi.Output[str]]:
-        """Products in the order of their ids, each after the one before: they all write to the one API and service."""
-        keys: dict[str, pulumi.Output[str]] = {}
-        for plan in sorted(args.gateway.products, key=lambda product: product.id):
-            product = Product(
-                f"{name}-product-{plan.id}",
-                ProductArgs(scope=args.scope, service_name=service.name, api_id=api.api_id, product=plan, after=after),
-                pulumi.ResourceOptions(parent=self),
-            )
-            keys.update(product.keys)
-            after = product.tail
-        return MappingProxyType(keys)

@@ -20,6 +20,7 @@ from components.gateway.policy_rules import violations
 from infra.plan import ProductPlan
 
 _INDENT = "  "
+_QUOTE = {'"': "&quot;"}
 
 
 class PolicyError(ValueError):
@@ -55,13 +56,20 @@ def fill(text: str, name: str, values: dict[str, object]) -> str:
     """`render` for a text at hand; `name` is what errors call it."""
     template = Template(text)
     wanted = set(template.get_identifiers())
-    if wanted != values.keys():
+    if wanted != values.keys() or not template.is_valid():
         raise PolicyError(f"{name}: placeholders are {sorted(wanted)}, values are {sorted(values)}")
-    filled = template.substitute({key: escape(str(value), {'"': "&quot;"}) for key, value in values.items()})
+    filled = template.substitute({key: _quoted(name, key, str(value)) for key, value in values.items()})
     broken = violations(filled)
     if broken:
         raise PolicyError(f"{name}: {'; '.join(broken)}")
     return canonical(filled)
+
+
+def _quoted(name: str, key: str, value: str) -> str:
+    """A value as XML text; it must stay a value, so nothing that API Management would evaluate is let in."""
+    if any(start in value for start in ("@(", "@{", "{{")):
+        raise PolicyError(f"{name}: the value of {key} would be evaluated as an expression")
+    return escape(value, _QUOTE)
 
 
 def canonical(text: str) -> str:
@@ -75,7 +83,7 @@ def _lines(element: ElementTree.Element, indent: str) -> Iterator[str]:
     if element.tag is ElementTree.Comment:  # type: ignore[comparison-overlap]  # typeshed knows text tags only
         yield f"{indent}<!-- {' '.join(content.split())} -->"
         return
-    attributes = "".join(f' {key}="{escape(value, {chr(34): "&quot;"})}"' for key, value in element.items())
+    attributes = "".join(f' {key}="{escape(value, _QUOTE)}"' for key, value in element.items())
     if len(element):
         yield f"{indent}<{element.tag}{attributes}>"
         for child in element:

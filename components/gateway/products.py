@@ -1,4 +1,4 @@
-"""A product: who may call what, how much, and the keys of the applications that do."""
+"""Products: who may call what, how much, and the keys of the applications that do."""
 
 from __future__ import annotations
 
@@ -17,6 +17,43 @@ from infra.plan import ProductPlan
 
 
 @dataclass(frozen=True)
+class ProductsArgs:
+    """`api_id` is the API that the products open; `after`: what must be written before."""
+
+    scope: StackScope
+    service_name: pulumi.Input[str]
+    api_id: pulumi.Input[str]
+    products: tuple[ProductPlan, ...]
+    after: Sequence[pulumi.Resource]
+
+
+class Products(pulumi.ComponentResource):
+    """All products in the order of their ids, each after the one before: they write to one API and one service.
+
+    `keys` holds the primary key of each subscription (secret), by `<product>/<subscription>`.
+    """
+
+    keys: Mapping[str, pulumi.Output[str]]
+
+    def __init__(self, name: str, args: ProductsArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("h100:gateway:Products", name, None, opts)
+        keys: dict[str, pulumi.Output[str]] = {}
+        after = args.after
+        for plan in sorted(args.products, key=lambda product: product.id):
+            product = Product(
+                f"{name}-{plan.id}",
+                ProductArgs(
+                    scope=args.scope, service_name=args.service_name, api_id=args.api_id, product=plan, after=after
+                ),
+                pulumi.ResourceOptions(parent=self),
+            )
+            keys.update(product.keys)
+            after = product.tail
+        self.keys = MappingProxyType(keys)
+        self.register_outputs({})
+
+
+@dataclass(frozen=True)
 class ProductArgs:
     """`api_id` is the API that the product opens; `after`: what must be written before."""
 
@@ -28,11 +65,7 @@ class ProductArgs:
 
 
 class Product(pulumi.ComponentResource):
-    """A product with policy, visibility, API and subscriptions.
-
-    `keys` holds the primary key of each subscription (secret), by `<product>/<subscription>`; `tail` is the last thing
-    written.
-    """
+    """A product with policy, visibility, API and subscriptions; `keys` as in `Products`; `tail`: the last write."""
 
     keys: Mapping[str, pulumi.Output[str]]
     tail: list[pulumi.Resource]

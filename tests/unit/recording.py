@@ -216,7 +216,7 @@ class RecordingMonitor(mocks.MockMonitor):
         wrong = check.failures(kind, complete)
         assert not wrong, f"{token}: {'; '.join(failure.reason for failure in wrong)}"
         path, plain = path_of(kind), reveal(complete)
-        state = {key: value for key, value in complete.items() if key in kind.outputs}
+        state = {key: _echo(value, kind.outputs[key].type) for key, value in complete.items() if key in kind.outputs}
         if isinstance(plain.get(path.name_param), str):
             state["name"] = plain[path.name_param]
         if self._recording.preview:
@@ -241,6 +241,20 @@ class RecordingMonitor(mocks.MockMonitor):
             self._recording.calls.append((token, arguments))
         assert token in self._calls, f"the test declares no answer to {token}"
         return resource_pb2.ResourceInvokeResponse(**{"return": to_wire(self._calls[token](arguments))})
+
+
+def _echo(value: Any, kind: schema.TypeExpr) -> Any:
+    """An input as the provider gives it back: a set of ids, written as a list, comes back as a mapping."""
+    if isinstance(value, Secret):
+        return Secret(_echo(value.value, kind))
+    if isinstance(kind, schema.Map) and isinstance(value, list):
+        return {item: {} for item in value if item is not UNKNOWN}
+    if isinstance(kind, schema.Obj) and isinstance(value, Mapping):
+        properties = schema.object_properties(kind)
+        return {key: _echo(item, properties[key].type) for key, item in value.items() if key in properties}
+    if isinstance(kind, schema.Arr) and isinstance(value, list):
+        return [_echo(item, kind.item) for item in value]
+    return value
 
 
 def _merge(state: dict[str, Any], declared: Mapping[str, Any]) -> dict[str, Any]:

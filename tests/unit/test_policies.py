@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 from components.gateway import policies
 from components.gateway.entities import Entity, KeyParameter
 from components.gateway.policies import PolicyError, canonical, fill
-from components.gateway.policy_rules import violations
+from components.gateway.policy_rules import SECTIONS, violations
 from huddle.wrapper import auth
 from huddle.wrapper.config import TimeoutsConfig
 from huddle.wrapper.errors import ErrorType
 from infra.plan import ProductPlan
+from simulator.rules import policy_xml
 
 AZURE_CUTS_SILENCE_S = 240
 PRODUCT = ProductPlan(
@@ -93,6 +94,12 @@ def test_xml_and_rawxml_read_the_text_alike(text: str) -> None:
                 assert not re.search(r"[<>&]", value)
         for value in element.attrib.values():
             assert '"' not in value
+
+
+def test_the_simulated_service_reads_the_text_alike_in_both_formats(text: str) -> None:
+    raw = policy_xml.read(text, "rawxml", "policies")
+    assert raw == policy_xml.read(text, "xml", "policies")
+    assert len(raw.statements) == sum(1 for _ in ElementTree.fromstring(text).iter()) - 1 - len(SECTIONS)
 
 
 @given(st.data())

@@ -67,14 +67,17 @@ class Fabric:
         """Microseconds for one all-reduce of `size` bytes on every one of `ranks` GPUs.
 
         Interpolated in log-log between the points of two ranks. More ranks move 2(n-1)/n of the bytes in the ring
-        instead of 1, and a small message takes one more hop per doubling: assumptions, measured for two ranks only.
+        instead of 1, and over a network each doubling adds a hop: assumptions, measured for two ranks only.
         """
         if ranks < 2 or size <= 0:
             return 0.0
-        moved = size * 2 * (ranks - 1) / ranks
+        hops = math.log2(ranks) - 1 if self.scope is Scope.NETWORK else 0.0
+        return self._two_ranks_us(size * 2 * (ranks - 1) / ranks) + hops * self.points[0][1]
+
+    def _two_ranks_us(self, moved: float) -> float:
         first_size, first_us = self.points[0]
         if moved <= first_size:
-            return first_us * math.log2(ranks)
+            return first_us
         last_size, last_us = self.points[-1]
         if moved >= last_size:
             return last_us * moved / last_size

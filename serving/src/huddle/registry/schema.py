@@ -34,7 +34,6 @@ class Quantization(StrEnum):
     GPTQ_MARLIN = "gptq_marlin"
     COMPRESSED_TENSORS = "compressed-tensors"
     MXFP4 = "mxfp4"
-    BITSANDBYTES = "bitsandbytes"
 
 
 def _whole_number(low: int, high: int) -> Any:

@@ -21,12 +21,12 @@ from simulator.fault_effects import partial_failure, raise_faults
 from simulator.faults import Operation
 from simulator.outputs import build_outputs
 from simulator.paths import group_of, parent_of, path_of
-from simulator.redaction import known_secrets, mark, redact, restore, scrub, secret_texts
+from simulator.redaction import mark, private_texts, redact, restore, scrub, secret_texts
 from simulator.rules import Op, rules_for
 from simulator.schema import ResourceSchema
 from simulator.settings import Settings
 from simulator.store import OperationRecord, Resource, State, Store, now
-from simulator.values import reveal
+from simulator.values import Secret, reveal
 
 # Open enums whose SDK list is known to be behind the service (research/azure_facts.md, sections 1 and 5.1).
 _OPEN_AS_DECLARED: Final = frozenset({"hardwareProfile.vmSize", "sku.name", "type", "format"})
@@ -88,8 +88,8 @@ class Cloud:
             resource = state.get(request.id)
             if resource is None:
                 return None
-            known = known_secrets(request.inputs, request.old_outputs)
-            return resource.id, restore(deepcopy(resource.properties), state.salt, known)
+            plain = restore(deepcopy(resource.properties), state.salt, request.inputs, request.old_outputs)
+            return resource.id, mark(plain, request.inputs, secret_texts(request.inputs))
 
     def delete(self, request: Request) -> None:
         """Delete a resource; one that is not there is deleted already."""
@@ -198,6 +198,7 @@ class Cloud:
                 f"Failed to perform 'write' on resource(s) of type '{op.path.arm_type}', because the parent resource "
                 f"'{parent}' could not be found.",
             )
+        self._require_same_place(op)
         for path, value, allowed in open_enum_errors(op.schema, op.inputs):
             if path not in _OPEN_AS_DECLARED:
                 raise ArmError(
@@ -206,6 +207,18 @@ class Cloud:
                     f"The value '{value}' provided for property '{path}' is not valid. Allowed: {', '.join(allowed)}.",
                 )
         references.require(op)
+
+    def _require_same_place(self, op: Op) -> None:
+        """A tracked resource never moves to another region; where Pulumi does not replace it, ARM refuses."""
+        if op.old is None or "location" not in op.inputs or op.old.location in ("", op.location):
+            return
+        group = op.id.split("/resourceGroups/")[-1].split("/")[0]
+        raise conflict(
+            "InvalidResourceLocation",
+            f"The resource '{op.name}' already exists in location '{op.old.location}' in resource group '{group}'. A "
+            f"resource with the same name cannot be created in location '{op.location}'. Please select a new resource "
+            "name.",
+        )
 
     def _accept(self, running: _Running) -> None:
         """Everything that can refuse the request, then the resource as it looks while it is being made."""
@@ -220,10 +233,9 @@ class Cloud:
         raise_faults(op, running.struck)
         (rules.create if op.kind is Operation.CREATE else rules.update)(op)
         _lock(op, running.record)
-        outputs = build_outputs(op)
-        marked = mark(outputs, request.inputs, secret_texts(request.inputs))
         resource = op.old or Resource(op.id, op.schema.token, {}, created=op.now)
-        resource.properties = redact(marked, op.state.salt)
+        running.outputs = build_outputs(op)
+        resource.properties = redact(running.outputs, request.inputs, op.state.salt)
         resource.location = op.location
         resource.refs = sorted({*references.found_in(op.inputs), *(ref.lower() for ref in op.extra_refs)})
         resource.notes = {**resource.notes, **op.notes}
@@ -245,8 +257,9 @@ class Cloud:
         outcome.failure = running.late or partial_failure(running.struck) or rules_for(op.key).settled(op, resource)
         if "provisioningState" in op.schema.outputs:
             resource.properties["provisioningState"] = "Failed" if outcome.failure else "Succeeded"
-        known = known_secrets(running.request.inputs)
-        outcome.outputs = restore(deepcopy(resource.properties), op.state.salt, known)
+        inputs = running.request.inputs
+        plain = restore(deepcopy(resource.properties), op.state.salt, inputs, Secret(running.outputs))
+        outcome.outputs = mark(plain, inputs, secret_texts(inputs))
         running.close(op.state, "partial" if outcome.failure else "succeeded", outcome.failure)
 
     def _delay_s(self, running: _Running) -> float:
@@ -272,12 +285,13 @@ class _Running:
     record: OperationRecord
     struck: list[fault_module.Fault] = field(default_factory=list)
     late: PlainError | None = None
+    outputs: dict[str, Any] = field(default_factory=dict)  # as computed, before secrets were taken out
 
     def close(self, state: State, status: str, error: Exception | None = None) -> None:
         """Write down how it ended."""
         entry = state.operations[self.record.seq - 1]
         entry.end, entry.status, entry.locks = now(), status, []
-        entry.error = scrub(str(error), secret_texts(self.request.inputs)) if error else ""
+        entry.error = scrub(str(error), private_texts(self.request.inputs)) if error else ""
 
 
 @dataclass

@@ -27,7 +27,6 @@ class Operation(StrEnum):
     CREATE = "create"
     UPDATE = "update"
     DELETE = "delete"
-    READ = "read"
 
 
 @unique

@@ -27,7 +27,7 @@ from simulator.naming import Autonaming, AutonamingMode
 from simulator.paths import path_of
 from simulator.preview import preview_outputs
 from simulator.projection import imported_inputs, refreshed_inputs
-from simulator.redaction import scrub, secret_texts
+from simulator.redaction import private_texts, scrub
 from simulator.values import UNKNOWN, Secret, from_wire, reveal, to_wire
 
 _KINDS: Final = {
@@ -76,7 +76,7 @@ def _texts(request: Any) -> list[str]:
     for field in ("news", "olds", "properties", "inputs", "old_inputs", "args"):
         value = getattr(request, field, None)
         if isinstance(value, struct_pb2.Struct):
-            found += secret_texts(from_wire(value))
+            found += private_texts(from_wire(value))
     return found
 
 

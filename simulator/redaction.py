@@ -1,7 +1,9 @@
 """Secrets: marked for the engine, never written to the state file.
 
-The file keeps a keyed digest in a secret's place. On a read the value itself comes back from what the engine sends
-along (its own, encrypted, copy); when that has another digest, the secret was changed behind the engine's back.
+The file keeps a keyed digest in the place of every text that came from under a secret mark. On a read the text itself
+comes back from what the engine sends along (its own, encrypted, copy); when that has another digest, the secret was
+changed behind the engine's back. Pulumi's Python SDK spreads a nested secret over its whole top-level property, so what
+Azure itself puts into such a property (ids, URIs) is marked for the engine but not a secret, and stays readable here.
 """
 
 from __future__ import annotations
@@ -9,13 +11,15 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from simulator.values import Secret, reveal, secrets_in
+from simulator.values import Secret, reveal, walk
 
 MARK: Final = "$secret"
-_SHORTEST: Final = 6  # shorter texts are only recognised by their place, not wherever they occur
+UNKNOWN_TEXT: Final = "(simulated: a secret the simulator did not keep)"
+_SHORTEST: Final = 8  # shorter secrets are only recognised by their place, not wherever they occur
+_SHORTEST_INSIDE: Final = 20  # texts inside a secret object: most of them are not secret themselves
 
 
 def digest(salt: str, value: Any) -> str:
@@ -29,26 +33,28 @@ def derived(salt: str, *parts: str, length: int = 32) -> str:
     return hmac.new(salt.encode(), "\0".join(parts).encode(), hashlib.sha256).hexdigest()[:length]
 
 
-def secret_texts(inputs: Mapping[str, Any]) -> list[str]:
-    """Every text under a secret mark that is long enough to be recognised elsewhere."""
-    return [text for value in secrets_in(inputs) for text in _texts(value) if len(text) >= _SHORTEST]
+def secret_texts(inputs: Any) -> list[str]:
+    """Texts that are secrets themselves, long enough to be recognised elsewhere."""
+    found = [leaf.value for _, leaf in walk(inputs) if isinstance(leaf, Secret) and isinstance(leaf.value, str)]
+    return [text for text in found if len(text) >= _SHORTEST]
 
 
-def _texts(value: Any) -> Iterable[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _texts(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _texts(item)
+def private_texts(inputs: Any) -> list[str]:
+    """`secret_texts`, and long texts inside secret objects: nothing of this belongs on a screen."""
+    inner = [text for text in _leaves(inputs) if isinstance(text, str) and len(text) >= _SHORTEST_INSIDE]
+    return [*secret_texts(inputs), *inner]
+
+
+def _leaves(tree: Any) -> Iterator[Any]:
+    """Plain values of all leaves under secret marks."""
+    for _, leaf in walk(tree):
+        if isinstance(leaf, Secret):
+            yield from (value for _, value in walk(reveal(leaf.value)))
 
 
 def mark(outputs: Any, inputs: Any, texts: Iterable[str]) -> Any:
     """Outputs with a secret mark wherever the same place in the inputs has one, or where a secret text occurs."""
-    found = tuple(texts)
-    return _mark(outputs, inputs, found)
+    return _mark(outputs, inputs, tuple(texts))
 
 
 def _mark(outputs: Any, inputs: Any, texts: tuple[str, ...]) -> Any:
@@ -60,43 +66,52 @@ def _mark(outputs: Any, inputs: Any, texts: tuple[str, ...]) -> Any:
         places = inputs if isinstance(inputs, Mapping) else {}
         return {key: _mark(item, places.get(key), texts) for key, item in outputs.items()}
     if isinstance(outputs, list):
-        items = inputs if isinstance(inputs, list) and len(inputs) == len(outputs) else [None] * len(outputs)
-        return [_mark(item, place, texts) for item, place in zip(outputs, items, strict=True)]
+        return [_mark(item, place, texts) for item, place in zip(outputs, _aligned(inputs, outputs), strict=True)]
     if isinstance(outputs, str) and any(text in outputs for text in texts):
         return Secret(outputs)
     return outputs
 
 
-def redact(value: Any, salt: str) -> Any:
+def redact(outputs: Any, inputs: Any, salt: str) -> Any:
     """What may be written down: digests in place of secrets."""
-    if isinstance(value, Secret):
-        return {MARK: digest(salt, value)}
-    if isinstance(value, Mapping):
-        return {key: redact(item, salt) for key, item in value.items()}
-    if isinstance(value, list):
-        return [redact(item, salt) for item in value]
-    return value
+    return _redact(outputs, inputs, salt, tuple(secret_texts(inputs)), inside=False)
 
 
-def restore(stored: Any, salt: str, known: Iterable[Any]) -> Any:
-    """The reverse of `redact`, with the secrets the engine holds; one it does not hold reads as a plain statement."""
-    by_digest = {digest(salt, value): value for value in known}
-    return _restore(stored, by_digest)
+def _redact(outputs: Any, inputs: Any, salt: str, texts: tuple[str, ...], *, inside: bool) -> Any:
+    if isinstance(inputs, Secret):
+        whole = not isinstance(inputs.value, (Mapping, list))
+        if whole:
+            return {MARK: digest(salt, outputs)}
+        return _redact(outputs, inputs.value, salt, texts, inside=True)
+    if isinstance(outputs, Mapping):
+        places = inputs if isinstance(inputs, Mapping) else {}
+        return {key: _redact(item, places.get(key), salt, texts, inside=inside) for key, item in outputs.items()}
+    if isinstance(outputs, list):
+        pairs = zip(outputs, _aligned(inputs, outputs), strict=True)
+        return [_redact(item, place, salt, texts, inside=inside) for item, place in pairs]
+    if isinstance(outputs, str) and ((inside and outputs == inputs) or any(text in outputs for text in texts)):
+        return {MARK: digest(salt, outputs)}
+    return outputs
 
 
-def _restore(stored: Any, known: Mapping[str, Any]) -> Any:
+def _aligned(inputs: Any, outputs: list[Any]) -> list[Any]:
+    return inputs if isinstance(inputs, list) and len(inputs) == len(outputs) else [None] * len(outputs)
+
+
+def restore(stored: Any, salt: str, *engine: Any) -> Any:
+    """The reverse of `redact`, with the secrets in what the engine sent; one it does not hold reads as a statement."""
+    held = [value for tree in engine for value in _leaves(tree)]
+    return _restore(stored, {digest(salt, value): value for value in held})
+
+
+def _restore(stored: Any, held: Mapping[str, Any]) -> Any:
     if isinstance(stored, Mapping):
         if MARK in stored:
-            return Secret(known.get(stored[MARK], "(simulated: a secret the simulator did not keep)"))
-        return {key: _restore(item, known) for key, item in stored.items()}
+            return Secret(held.get(stored[MARK], UNKNOWN_TEXT))
+        return {key: _restore(item, held) for key, item in stored.items()}
     if isinstance(stored, list):
-        return [_restore(item, known) for item in stored]
+        return [_restore(item, held) for item in stored]
     return stored
-
-
-def known_secrets(*trees: Mapping[str, Any]) -> list[Any]:
-    """Every secret value in what the engine sent."""
-    return [value for tree in trees for value in secrets_in(tree)]
 
 
 def scrub(text: str, texts: Iterable[str]) -> str:

@@ -80,7 +80,9 @@ def require(op: Op) -> None:
     """
     for reference in _ids(op.inputs):
         own = reference.lower().startswith(f"{op.id.lower()}/") or reference.lower() == op.id.lower()
-        if own or exists(op.state, reference) or reference.lower().count("/") < 4:
+        # Resources of other subscriptions (a platform team's workspace, say) cannot be looked at.
+        foreign = not reference.lower().startswith(f"/subscriptions/{op.subscription.lower()}/")
+        if own or foreign or exists(op.state, reference):
             continue
         if op.schema.module == "network":
             raise ArmError(

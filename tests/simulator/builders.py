@@ -4,7 +4,7 @@ import base64
 from typing import Any
 
 from simulator.values import Secret
-from tests.simulator.engine import LOCATION, Azure, Made
+from tests.simulator.engine import Azure, Made
 
 GROUP = "rg-test"
 SIZE = "Standard_NC40ads_H100_v5"
@@ -70,8 +70,8 @@ def public_ip(azure: Azure, name: str = "pip") -> Made:
 
 
 def disk_inputs(name: str = "models", **more: Any) -> dict[str, Any]:
-    body = {"diskSizeGB": 1024, "maxShares": 2, "sku": {"name": "Premium_LRS"}, **more}
-    return in_group(diskName=name, creationData={"createOption": "Empty"}, **body)
+    body = {"diskName": name, "diskSizeGB": 1024, "maxShares": 2, "sku": {"name": "Premium_LRS"}}
+    return in_group(**{**body, "creationData": {"createOption": "Empty"}, **more})
 
 
 def disk(azure: Azure, name: str = "models", **more: Any) -> Made:
@@ -158,7 +158,9 @@ def in_gateway(**inputs: Any) -> dict[str, Any]:
     return in_group(serviceName="apim-test", **inputs)
 
 
-def gateway_network(azure: Azure, prefix: str, delegation: str | None, *rules: dict[str, Any], guarded: bool = True) -> Made:
+def gateway_network(
+    azure: Azure, prefix: str, delegation: str | None, *rules: dict[str, Any], guarded: bool = True
+) -> Made:
     """A network with a gateway subnet."""
     body: dict[str, Any] = {}
     if guarded:
@@ -192,7 +194,3 @@ def vault(azure: Azure, **properties: Any) -> Made:
 def secret(azure: Azure, name: str = "backend-key", value: str = "CANARY-secret-value") -> Made:
     body = in_group(vaultName="kv-test", secretName=name, properties={"value": Secret(value)})
     return azure.create("keyvault:Secret", name, body)
-
-
-__all__ = [name for name in dir() if not name.startswith("_")]
-LOCATION = LOCATION

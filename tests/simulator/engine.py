@@ -16,16 +16,16 @@ from simulator.values import from_wire, reveal, to_wire
 LOCATION = "eastus"
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """The provider said no."""
 
 
-class CheckRefused(Refused):
+class CheckRefused(RefusedError):
     """Check found failures."""
 
 
 @dataclass
-class Partial(Refused):
+class Partial(RefusedError):
     """The resource exists all the same."""
 
     resource: "Made"
@@ -78,7 +78,9 @@ class Azure:
     def state(self) -> State:
         return self.cloud.store.read()
 
-    def check(self, type_: str, logical: str, inputs: dict[str, Any], olds: dict[str, Any] | None = None, **kwargs: Any):
+    def check(
+        self, type_: str, logical: str, inputs: dict[str, Any], olds: dict[str, Any] | None = None, **kwargs: Any
+    ):
         urn = _urn(type_, logical)
         request = provider_pb2.CheckRequest(
             urn=urn,
@@ -171,7 +173,7 @@ class Azure:
         try:
             response = self.stub.Read(request)
         except grpc.RpcError as error:
-            raise Refused(error.details()) from error
+            raise RefusedError(error.details()) from error
         if not response.id:
             return None
         return Made(type_, logical, response.id, from_wire(response.inputs), from_wire(response.properties))
@@ -186,13 +188,13 @@ class Azure:
         try:
             self.stub.Delete(request)
         except grpc.RpcError as error:
-            raise Refused(error.details()) from error
+            raise RefusedError(error.details()) from error
 
     def invoke(self, token: str, **args: Any) -> dict[str, Any]:
         try:
             response = self.stub.Invoke(provider_pb2.InvokeRequest(tok=f"azure-native:{token}", args=to_wire(args)))
         except grpc.RpcError as error:
-            raise Refused(error.details()) from error
+            raise RefusedError(error.details()) from error
         return from_wire(getattr(response, "return"))
 
 
@@ -200,11 +202,11 @@ def _urn(type_: str, logical: str) -> str:
     return f"urn:pulumi:dev::project::parent:index:Component$azure-native:{type_}::{logical}"
 
 
-def _refusal(error: grpc.RpcError, type_: str, logical: str, inputs: dict[str, Any]) -> Refused:
+def _refusal(error: grpc.RpcError, type_: str, logical: str, inputs: dict[str, Any]) -> RefusedError:
     for key, value in error.trailing_metadata() or ():
         if key == "grpc-status-details-bin":
             detail = provider_pb2.ErrorResourceInitFailed()
             status_pb2.Status.FromString(value).details[0].Unpack(detail)
             outputs = from_wire(detail.properties)
             return Partial(Made(type_, logical, detail.id, inputs, outputs), list(detail.reasons))
-    return Refused(error.details())
+    return RefusedError(error.details())

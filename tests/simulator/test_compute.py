@@ -1,0 +1,421 @@
+"""VMs, disks, quota, run commands."""
+
+import base64
+import threading
+
+import pytest
+
+from tests.simulator import builders as b
+from tests.simulator.engine import Partial, RefusedError
+
+RUN_COMMAND = "compute:VirtualMachineRunCommandByVirtualMachine"
+
+
+@pytest.fixture
+def ground(azure):
+    b.group(azure)
+    network = b.vnet(azure)
+    return azure, network
+
+
+def merged(inputs, path, value):
+    """A deep copy with one nested value changed."""
+    head, _, rest = path.partition(".")
+    return {**inputs, head: merged(inputs[head], rest, value) if rest else value}
+
+
+# --- VMs: what Azure refuses to change
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "target"),
+    [
+        ("osProfile.customData", base64.b64encode(b"#cloud-config\nx: 1\n").decode(), "osProfile.customData"),
+        ("osProfile.adminUsername", "other", "osProfile.adminUsername"),
+        ("osProfile.computerName", "other", "osProfile.computerName"),
+        (
+            "osProfile.linuxConfiguration.ssh",
+            {"publicKeys": [{"path": "/home/huddle/.ssh/authorized_keys", "keyData": "ssh-ed25519 BBBB"}]},
+            "osProfile.linuxConfiguration.ssh.publicKeys",
+        ),
+        ("storageProfile.imageReference.version", "22.04.2027010101", "imageReference.version"),
+        ("storageProfile.osDisk.name", "other-os", "osDisk.name"),
+        ("storageProfile.diskControllerType", "NVMe", "storageProfile.diskControllerType"),
+        ("zones", ["2"], "zones"),
+        ("securityProfile", {"securityType": "TrustedLaunch"}, "securityProfile.securityType"),
+        ("priority", "Spot", "priority"),
+    ],
+)
+def test_property_change_not_allowed(azure, path, value, target):
+    vm = b.node(azure)
+    with pytest.raises(
+        RefusedError, match=rf'Status=409 Code="PropertyChangeNotAllowed".*Changing property \'{target}\''
+    ):
+        azure.update(vm, merged(vm.inputs, path, value))
+
+
+def test_changes_in_place(ground):
+    azure, network = ground
+    disk = b.disk(azure)
+    vm = b.vm(azure, b.nic(azure, network))
+    same_id = vm.outputs["vmId"]
+    inputs = merged(vm.inputs, "storageProfile.dataDisks", [b.data_disk(disk)])
+    inputs = merged(inputs, "hardwareProfile.vmSize", "Standard_NC80adis_H100_v5")
+    after = azure.update(
+        vm, {**inputs, "tags": {"a": "b"}, "diagnosticsProfile": {"bootDiagnostics": {"enabled": True}}}
+    )
+    assert after.outputs["vmId"] == same_id
+    assert after.outputs["storageProfile"]["dataDisks"][0]["diskSizeGB"] == 1024
+
+
+def test_an_absent_write_only_value_is_no_change(azure):
+    vm = b.node(azure)
+    profile = {key: value for key, value in vm.inputs["osProfile"].items() if key != "customData"}
+    assert azure.change(vm, osProfile=profile).id == vm.id
+
+
+def test_nics_of_a_running_vm_stay(ground):
+    azure, network = ground
+    vm = b.vm(azure, b.nic(azure, network))
+    other = b.nic(azure, network, "nic-2")
+    nics = {"networkInterfaces": [{"id": other.id, "primary": True}]}
+    with pytest.raises(RefusedError, match=r"AddingOrDeletingNetworkInterfacesOnARunningVirtualMachineNotSupported"):
+        azure.change(vm, networkProfile=nics)
+
+
+# --- VMs: what Azure refuses to create
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        ("hardwareProfile.vmSize", "Huge", "InvalidParameter.*'Huge'"),
+        ("networkProfile.networkInterfaces", [], "networkInterfaces' is missing"),
+        ("osProfile.adminUsername", "admin", "The Admin Username specified is not allowed"),
+        ("osProfile.customData", "not base64!", "Custom data in OSProfile must be in Base64 encoding"),
+        ("osProfile.customData", base64.b64encode(b"x" * 65536).decode(), "maximum length of 87380 characters"),
+        ("osProfile.computerName", "n" * 65, "Linux host name cannot exceed 64"),
+        (
+            "osProfile.linuxConfiguration.ssh.publicKeys",
+            [{"path": "/root/.ssh/authorized_keys", "keyData": "k"}],
+            "limited to its default value /home/huddle/.ssh/authorized_keys",
+        ),
+        ("osProfile.linuxConfiguration.ssh.publicKeys", [], "Authentication using either SSH"),
+        ("storageProfile.osDisk.diskSizeGB", 32, "specified disk size 32 GB is smaller.*64 GB"),
+        ("storageProfile.osDisk.managedDisk.storageAccountType", "PremiumV2_LRS", "not supported for the OS disk"),
+        ("zones", ["7"], "zone"),
+        ("evictionPolicy", "Deallocate", "only on Azure Spot"),
+        ("securityProfile", {"uefiSettings": {"secureBootEnabled": False}}, "UefiSettings is not supported"),
+        (
+            "capacityReservation",
+            {"capacityReservationGroup": {"id": "/subscriptions/9/resourceGroups/g/providers/x/y/z"}},
+            "capacity reservation is not available",
+        ),
+    ],
+)
+def test_a_vm_that_makes_no_sense(ground, path, value, words):
+    azure, network = ground
+    nic = b.nic(azure, network)
+    with pytest.raises(RefusedError, match=words):
+        azure.create("compute:VirtualMachine", "node", merged(b.vm_inputs(nic.id), path, value))
+    assert azure.state.of_type("compute:VirtualMachine") == []
+
+
+def test_a_nic_serves_one_vm(ground):
+    azure, network = ground
+    nic = b.nic(azure, network)
+    b.vm(azure, nic)
+    with pytest.raises(RefusedError, match=r"NicInUse.*virtualMachines/node-1"):
+        b.vm(azure, nic, "node-2")
+
+
+def test_number_of_nics_and_the_primary_one(ground):
+    azure, network = ground
+    nics = [b.nic(azure, network, f"nic-{number}") for number in range(3)]
+    body = b.vm_inputs(nics[0].id)
+    body["networkProfile"] = {"networkInterfaces": [{"id": nic.id} for nic in nics]}
+    with pytest.raises(RefusedError, match=r"network interfaces is 3 and the maximum allowed is 2"):
+        azure.create("compute:VirtualMachine", "node", body)
+    body["networkProfile"] = {"networkInterfaces": [{"id": nic.id} for nic in nics[:2]]}
+    with pytest.raises(RefusedError, match=r"VirtualMachineMustHaveOneNetworkInterfaceAsPrimary"):
+        azure.create("compute:VirtualMachine", "node", body)
+
+
+def test_confidential_size_without_accelerated_networking(ground):
+    azure, network = ground
+    inputs = b.nic_inputs(f"{network.id}/subnets/nodes", enableAcceleratedNetworking=True)
+    nic = azure.create("network:NetworkInterface", "nic", inputs)
+    with pytest.raises(RefusedError, match=r"does not support accelerated networking"):
+        azure.create(
+            "compute:VirtualMachine",
+            "node",
+            merged(b.vm_inputs(nic.id), "hardwareProfile.vmSize", "Standard_NCC40ads_H100_v5"),
+        )
+
+
+# --- what a deleted VM leaves
+
+
+def test_os_disk_goes_by_its_delete_option(ground):
+    azure, network = ground
+    nic = b.nic(azure, network)
+    vm = b.vm(azure, nic)
+    assert [disk.name for disk in azure.state.of_type("compute:Disk")] == ["node-1-os"]
+    azure.delete(vm)
+    assert azure.state.of_type("compute:Disk") == []
+    assert azure.state.get(nic.id)
+
+
+def test_a_detached_os_disk_stays_and_blocks_its_name(ground):
+    azure, network = ground
+    nic = b.nic(azure, network)
+    body = merged(b.vm_inputs(nic.id), "storageProfile.osDisk.deleteOption", "Detach")
+    azure.delete(azure.create("compute:VirtualMachine", "node", body))
+    assert [disk.name for disk in azure.state.of_type("compute:Disk")] == ["node-1-os"]
+    with pytest.raises(RefusedError, match=r"ConflictingUserInput.*'node-1-os' already exists.*CreateOption.Attach"):
+        b.vm(azure, nic)
+
+
+def test_replacing_needs_delete_first(ground):
+    azure, network = ground
+    nic = b.nic(azure, network)
+    vm = b.vm(azure, nic)
+    with pytest.raises(RefusedError, match=r"cannot create already existing resource"):
+        b.vm(azure, nic)
+    azure.delete(vm)
+    again = b.vm(azure, nic)
+    assert again.outputs["vmId"] != vm.outputs["vmId"]
+
+
+# --- disks
+
+
+@pytest.mark.parametrize(
+    ("sku", "size", "most"),
+    [
+        ("Premium_LRS", 512, 3),
+        ("Premium_LRS", 513, 5),
+        ("Premium_LRS", 1024, 5),
+        ("Premium_LRS", 4096, 5),
+        ("Premium_LRS", 4097, 10),
+        ("StandardSSD_LRS", 1024, 5),
+        ("Standard_LRS", 1024, 1),
+        ("PremiumV2_LRS", 64, 15),
+        ("UltraSSD_LRS", 64, 15),
+    ],
+)
+def test_max_shares_by_sku_and_size(ground, sku, size, most):
+    azure, _ = ground
+    body = {"sku": {"name": sku}, "diskSizeGB": size, "zones": ["1"]}
+    assert b.disk(azure, "fits", **body, maxShares=most).id
+    with pytest.raises(RefusedError, match=rf"maxShares' is out of range. The maximum .* is {most}\."):
+        b.disk(azure, "too-many", **body, maxShares=most + 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"diskSizeGB": None}, "'disk.diskSizeGB' is missing"),
+        ({"burstingEnabled": True}, "burstingEnabled' is not allowed with maxShares"),
+        ({"diskIOPSReadWrite": 5000}, "not allowed for sku 'Premium_LRS'"),
+        ({"sku": {"name": "PremiumV2_LRS"}}, "must be created in an availability zone in 'eastus'"),
+        (
+            {"sku": {"name": "PremiumV2_LRS"}, "zones": ["1"], "diskIOPSReadWrite": 100},
+            "diskIOPSReadWrite' is out of range",
+        ),
+        ({"sku": {"name": "PremiumV2_LRS"}, "zones": ["1"], "diskMBpsReadWrite": 800}, "125 to 750 at 3000 IOPS"),
+    ],
+)
+def test_a_disk_that_makes_no_sense(ground, change, words):
+    azure, _ = ground
+    with pytest.raises(RefusedError, match=words):
+        b.disk(azure, **change)
+
+
+def test_premium_v2_may_lack_a_zone_where_there_are_none(ground):
+    azure, _ = ground
+    assert b.disk(azure, sku={"name": "PremiumV2_LRS"}, location="northcentralus").id
+
+
+def test_a_shared_disk_needs_caching_none(ground):
+    azure, network = ground
+    disk = b.disk(azure)
+    nic = b.nic(azure, network)
+    for caching in ("ReadOnly", "ReadWrite", None):
+        with pytest.raises(RefusedError, match=r"caching '.*' is not supported for a shared disk: 'models'"):
+            b.vm(azure, nic, disks=(b.data_disk(disk, caching=caching),))
+    assert b.vm(azure, nic, disks=(b.data_disk(disk),)).id
+
+
+def test_zones_of_disk_and_vm(ground):
+    azure, network = ground
+    zonal = b.disk(azure, "zonal", sku={"name": "PremiumV2_LRS"}, zones=["1"])
+    plain = b.disk(azure, "plain")
+    nic = b.nic(azure, network)
+    with pytest.raises(RefusedError, match=r"VM node-1 is not zonal"):
+        b.vm(azure, nic, disks=(b.data_disk(zonal),))
+    with pytest.raises(RefusedError, match=r"VM zone: '2'. Disk zone: '1'"):
+        b.vm(azure, nic, disks=(b.data_disk(zonal),), zones=["2"])
+    with pytest.raises(RefusedError, match=r"not in zone '1', where the VM is"):
+        b.vm(azure, nic, disks=(b.data_disk(plain),), zones=["1"])
+    assert b.vm(azure, nic, disks=(b.data_disk(zonal),), zones=["1"]).id
+
+
+def test_more_vms_than_max_shares(ground):
+    azure, network = ground
+    disk = b.disk(azure, maxShares=2)
+    for number in (1, 2):
+        b.vm(azure, b.nic(azure, network, f"nic-{number}"), f"node-{number}", (b.data_disk(disk),))
+    with pytest.raises(RefusedError, match=r"attached to 2 VMs and its maxShares is 2"):
+        b.vm(azure, b.nic(azure, network, "nic-3"), "node-3", (b.data_disk(disk),))
+
+
+def test_an_unshared_disk_serves_one_vm(ground):
+    azure, network = ground
+    disk = b.disk(azure, maxShares=1)
+    b.vm(azure, b.nic(azure, network), "node-1", (b.data_disk(disk),))
+    with pytest.raises(RefusedError, match=r"ConflictingUserInput.*A disk can be attached to only one VM at a time"):
+        b.vm(azure, b.nic(azure, network, "nic-2"), "node-2", (b.data_disk(disk),))
+
+
+def test_two_vms_attaching_one_disk_at_once(ground):
+    azure, network = ground
+    disk = b.disk(azure)
+    nics = [b.nic(azure, network, f"nic-{number}") for number in (1, 2)]
+    azure.set_faults({"faults": [{"kind": "slow", "delay_s": 0.5, "match": {"name": "node-1"}}]})
+    first = threading.Thread(target=b.vm, args=(azure, nics[0], "node-1", (b.data_disk(disk),)))
+    first.start()
+    while not azure.state.running():
+        threading.Event().wait(0.01)
+    with pytest.raises(
+        RefusedError, match=r"OperationNotAllowed.*Resource is being used by another operation.*disks/models"
+    ):
+        b.vm(azure, nics[1], "node-2", (b.data_disk(disk),))
+    first.join()
+    assert b.vm(azure, nics[1], "node-2", (b.data_disk(disk),)).id
+
+
+def test_luns_and_number_of_disks(ground):
+    azure, network = ground
+    nic = b.nic(azure, network)
+    disks = [b.disk(azure, f"d{number}") for number in range(9)]
+    with pytest.raises(RefusedError, match=r"A disk at LUN 0 already exists"):
+        b.vm(azure, nic, disks=(b.data_disk(disks[0]), b.data_disk(disks[1])))
+    with pytest.raises(RefusedError, match=r"maximum number of data disks allowed.* is 8"):
+        b.vm(azure, nic, disks=tuple(b.data_disk(disk, lun) for lun, disk in enumerate(disks)))
+
+
+def test_an_attached_disk_stays_and_keeps_its_shape(ground):
+    azure, network = ground
+    disk = b.disk(azure)
+    vm = b.vm(azure, b.nic(azure, network), disks=(b.data_disk(disk),))
+    live = azure.refresh(disk)
+    assert live.outputs["diskState"] == "Attached" and live.outputs["managedByExtended"] == [vm.id]
+    assert live.inputs == disk.inputs
+    with pytest.raises(
+        RefusedError, match=r'Code="OperationNotAllowed" Message="Disk models is attached to VM .*node-1'
+    ):
+        azure.delete(disk)
+    with pytest.raises(RefusedError, match=r"'maxShares'.*only be changed while the disk is detached"):
+        azure.change(disk, maxShares=3)
+    with pytest.raises(RefusedError, match=r"'diskSizeGB'.*only be changed while the disk is detached"):
+        azure.change(disk, diskSizeGB=2048)
+    azure.delete(vm)
+    assert azure.refresh(disk).outputs["diskState"] == "Unattached"
+    assert azure.change(disk, maxShares=3, diskSizeGB=2048).outputs["maxShares"] == 3
+
+
+def test_disks_do_not_shrink_or_change_zone(ground):
+    azure, _ = ground
+    disk = b.disk(azure)
+    with pytest.raises(RefusedError, match=r"cannot be made smaller"):
+        azure.change(disk, diskSizeGB=512)
+    with pytest.raises(RefusedError, match=r"PropertyChangeNotAllowed.*'zones'"):
+        azure.change(disk, zones=["1"])
+
+
+# --- quota
+
+
+def test_family_quota_counts_live_vms(ground):
+    azure, network = ground
+    azure.set_faults({"quota": {"standardncadsh100v5family": 80}})
+    for number in (1, 2):
+        b.vm(azure, b.nic(azure, network, f"nic-{number}"), f"node-{number}")
+    third = b.nic(azure, network, "nic-3")
+    with pytest.raises(
+        RefusedError, match=r"QuotaExceeded.*approved StandardNCadsH100v5Family Cores.*Limit: 80, Current Usage: 80"
+    ):
+        b.vm(azure, third, "node-3")
+
+
+def test_regional_quota(ground):
+    azure, network = ground
+    azure.set_faults({"quota": {"cores": 39}})
+    with pytest.raises(RefusedError, match=r"approved Total Regional Cores quota.*Current Limit: 39.*Required: 40"):
+        b.vm(azure, b.nic(azure, network))
+
+
+def test_spot_has_its_own_quota(ground):
+    azure, network = ground
+    azure.set_faults({"quota": {"cores": 0, "StandardNCadsH100v5Family": 0, "lowPriorityCores": 40}})
+    b.vm(azure, b.nic(azure, network), priority="Spot", evictionPolicy="Deallocate")
+    with pytest.raises(RefusedError, match=r"approved LowPriorityCores quota"):
+        b.vm(azure, b.nic(azure, network, "nic-2"), "node-2", priority="Spot")
+
+
+def test_a_resize_counts_the_difference_only(ground):
+    azure, network = ground
+    azure.set_faults({"quota": {"StandardNCadsH100v5Family": 80}})
+    vm = b.vm(azure, b.nic(azure, network))
+    assert azure.change(vm, hardwareProfile={"vmSize": "Standard_NC80adis_H100_v5"}).id
+
+
+# --- run commands
+
+
+def test_a_run_command_says_that_it_is_simulated(azure):
+    b.node(azure)
+    made = azure.create(RUN_COMMAND, "apply", b.run_command_inputs())
+    view = made.outputs["instanceView"]
+    assert (view["exitCode"], view["executionState"]) == (0, "Succeeded")
+    assert view["output"].startswith("simulated: a script of 10 bytes") and "node-1" in view["output"]
+
+
+def test_a_failing_node_fails_the_deployment_and_the_next_update_tries_again(azure):
+    azure.set_faults({"faults": [{"kind": "run_command", "times": 1, "match": {"name": "apply"}}]})
+    b.node(azure)
+    with pytest.raises(Partial, match=r"(?s)VMExtensionProvisioningError.*exit status=1.*does not serve") as caught:
+        azure.create(RUN_COMMAND, "apply", b.run_command_inputs())
+    half = caught.value.resource
+    assert half.outputs["instanceView"]["exitCode"] == 1 and half.outputs["provisioningState"] == "Failed"
+    assert azure.change(half, tags={"try": "2"}).outputs["instanceView"]["exitCode"] == 0
+
+
+def test_a_failing_script_without_the_flag_is_only_reported(azure):
+    azure.set_faults({"faults": [{"kind": "run_command", "exit_code": 3}]})
+    b.node(azure)
+    body = b.run_command_inputs(treatFailureAsDeploymentFailure=False)
+    made = azure.create(RUN_COMMAND, "apply", body)
+    assert made.outputs["instanceView"]["exitCode"] == 3 and made.outputs["provisioningState"] == "Succeeded"
+
+
+def test_a_run_command_needs_a_running_vm_and_a_script(azure):
+    vm = b.node(azure)
+    with pytest.raises(RefusedError, match=r"'source' is missing"):
+        azure.create(RUN_COMMAND, "apply", b.run_command_inputs(source={}))
+    with pytest.raises(RefusedError, match=r"timeoutInSeconds' is out of range"):
+        azure.create(RUN_COMMAND, "apply", b.run_command_inputs(timeoutInSeconds=9999))
+    with pytest.raises(RefusedError, match=r"ParentResourceNotFound"):
+        azure.create(RUN_COMMAND, "apply", b.run_command_inputs("nobody"))
+    with azure.cloud.store.transaction() as state:
+        state.get(vm.id).notes["power"] = "deallocated"
+    with pytest.raises(RefusedError, match=r"when the VM is not running"):
+        azure.create(RUN_COMMAND, "apply", b.run_command_inputs())
+
+
+def test_run_commands_go_with_their_vm(azure):
+    vm = b.node(azure)
+    azure.create(RUN_COMMAND, "apply", b.run_command_inputs())
+    azure.delete(vm)
+    assert azure.state.of_type(RUN_COMMAND) == []

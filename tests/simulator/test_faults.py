@@ -1,0 +1,135 @@
+"""Bad days: each kind, whom it strikes, how often; and what a wrong fault file says."""
+
+import pytest
+
+from simulator.errors import SimulatorError
+from simulator.faults import load
+from tests.simulator import builders as b
+from tests.simulator.engine import Partial, RefusedError
+
+
+def faults(*entries):
+    return {"faults": list(entries)}
+
+
+def test_quota(azure):
+    b.group(azure)
+    nic = b.nic(azure, b.vnet(azure))
+    azure.set_faults(faults({"kind": "quota", "times": 1}))
+    with pytest.raises(RefusedError) as caught:
+        b.vm(azure, nic)
+    assert (
+        "exceeding approved StandardNCadsH100v5Family Cores quota. Additional details - Deployment Model: Resource "
+        "Manager, Location: eastus, Current Limit: 0, Current Usage: 0, Additional Required: 40, (Minimum) New Limit "
+        "Required: 40."
+    ) in str(caught.value)
+    assert b.vm(azure, nic).id
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (
+            "SkuNotAvailable",
+            "Following SKUs have failed for Capacity Restrictions: Standard_NC40ads_H100_v5' is currently",
+        ),
+        ("AllocationFailed", "sufficient capacity for the requested VM size in this region"),
+        ("ZonalAllocationFailed", "sufficient capacity for the requested VM size in zone '2'"),
+        ("OverconstrainedZonalAllocationRequest", "the condition is too restrictive"),
+    ],
+)
+def test_capacity(azure, code, words):
+    b.group(azure)
+    nic = b.nic(azure, b.vnet(azure))
+    azure.set_faults(faults({"kind": "capacity", "code": code}))
+    with pytest.raises(RefusedError) as caught:
+        b.vm(azure, nic, zones=["2"])
+    assert f'Code="{code}"' in str(caught.value) and words in str(caught.value)
+    assert azure.state.of_type("compute:VirtualMachine") == []
+
+
+def test_conflict_strikes_by_type_and_name(azure):
+    azure.set_faults(faults({"kind": "conflict", "match": {"type": "compute:disk", "name": "mod*"}}))
+    b.group(azure)
+    assert b.disk(azure, "other").id
+    with pytest.raises(RefusedError, match=r'Status=409 Code="AnotherOperationInProgress"'):
+        b.disk(azure)
+
+
+def test_conflict_on_delete(azure):
+    b.group(azure)
+    disk = b.disk(azure)
+    azure.set_faults(faults({"kind": "conflict", "operations": ["delete"], "times": 1}))
+    with pytest.raises(RefusedError, match=r"AnotherOperationInProgress"):
+        azure.delete(disk)
+    azure.delete(disk)
+
+
+def test_throttle(azure):
+    azure.set_faults(faults({"kind": "throttle", "retry_after_s": 7}))
+    with pytest.raises(RefusedError, match=r'Status=429 Code="TooManyRequests".*7 seconds'):
+        b.group(azure)
+
+
+def test_partial_and_own_message(azure):
+    azure.set_faults(faults({"kind": "partial", "code": "Boom", "message": "The rack is on fire."}))
+    with pytest.raises(Partial, match=r'Code="Boom" Message="The rack is on fire."'):
+        b.group(azure)
+
+
+def test_slow_is_seen_in_the_log(azure):
+    azure.set_faults(faults({"kind": "slow", "delay_s": 0.2, "match": {"name": "models"}}))
+    b.group(azure)
+    b.disk(azure)
+    record = azure.state.operations[-1]
+    assert record.end - record.start >= 0.2
+
+
+def test_times_counts_across_a_restart_and_anew_after_an_edit(azure):
+    once = {"kind": "conflict", "match": {"type": "compute:Disk"}, "times": 1}
+    azure.set_faults(faults(once))
+    b.group(azure)
+    with pytest.raises(RefusedError):
+        b.disk(azure)
+    azure.cloud.store = type(azure.cloud.store)(azure.cloud.store.path)
+    disk = b.disk(azure)
+    azure.delete(disk)
+    azure.set_faults(faults({**once, "message": "again"}))
+    with pytest.raises(RefusedError, match=r"again"):
+        b.disk(azure)
+
+
+def test_faults_inline_in_the_environment(azure, monkeypatch):
+    monkeypatch.setenv("AZURE_SIMULATOR_FAULTS", "{faults: [{kind: throttle}]}")
+    with pytest.raises(RefusedError, match=r"TooManyRequests"):
+        b.group(azure)
+
+
+def test_a_wrong_file_stops_every_operation_with_its_sentence(azure):
+    azure.set_faults("faults: [{kind: quotaa}]")
+    with pytest.raises(RefusedError, match=r"\[simulated\] .*faults.yaml: faults\[0\]: kind 'quotaa' does not exist"):
+        b.group(azure)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("faults: [{}]", "faults[0]: every fault needs a 'kind' (quota, capacity, conflict, slow"),
+        ("faults: [{kind: slow, delay_s: -1}]", "faults[0].slow.delay_s: input should be greater than 0 (got -1)"),
+        ("faults: [{kind: slow, delay_s: 1, dely: 2}]", "faults[0].slow.dely: this key does not exist here"),
+        ("faults: [{kind: capacity, code: Full}]", "faults[0].capacity.code: input should be 'SkuNotAvailable'"),
+        ("quota: {cores: -5}", "quota.cores: input should be greater than or equal to 0 (got -5)"),
+        ("[1, 2]\n", "a fault file is a mapping with the keys 'faults' and 'quota'"),
+        ("faults: [\n", "line 2 is not YAML"),
+        ("/nowhere/faults.yaml", "/nowhere/faults.yaml: the fault file cannot be read (No such file or directory)"),
+    ],
+)
+def test_one_clear_sentence(text, sentence):
+    with pytest.raises(SimulatorError) as caught:
+        load(text)
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_nothing_is_no_fault():
+    assert load("").faults == () and load("{}").quota == {}

@@ -139,7 +139,7 @@ class NamedValue(Entity):
         if vault is None or op.state.get(f"{vault.id}/secrets/{found['name']}") is None:
             raise validation_error(f"the Key Vault secret '{found['name']}' of vault '{found['vault']}' was not found.")
         principal = self._principal(op, reference.get("identityClientId"))
-        if not _may_read(op, vault, principal):
+        if not _may_read(op, vault, found["name"], principal):
             raise bad_request(
                 "ValidationError",
                 f"Access denied to Key Vault {found['vault']}: the identity {principal} may not get secrets. Grant it "
@@ -160,10 +160,11 @@ class NamedValue(Entity):
         raise validation_error(f"the identity with client id '{client_id}' is not assigned to the service.")
 
 
-def _may_read(op: Op, vault: Resource, principal: str) -> bool:
+def _may_read(op: Op, vault: Resource, secret: str, principal: str) -> bool:
+    """Roles count at the secret itself and above it; access policies only know whole vaults."""
     body = vault.properties.get("properties") or {}
     if body.get("enableRbacAuthorization"):
-        return holds_role(op.state, principal, vault.id, SECRET_READERS)
+        return holds_role(op.state, principal, f"{vault.id}/secrets/{secret}", SECRET_READERS)
     return any(
         policy.get("objectId") == principal
         and "get" in {str(item).lower() for item in dig(policy, "permissions.secrets", []) or []}

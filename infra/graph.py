@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import pulumi
-from pulumi.runtime import mocks, run_pulumi_func, set_mocks
+from pulumi.runtime import mocks
 from pulumi.runtime.proto import resource_pb2
 
-from infra import program, stack_file
+from infra import offline, program, stack_file
 from infra.plan import Plan
-from infra.settings import SECRET_KEYS
+from infra.settings import OPTIONAL_SECRET_KEYS, SECRET_KEYS
 
 
 @dataclass(frozen=True)
@@ -29,28 +27,29 @@ class Registered:
     custom: bool
 
 
-class _Echo(mocks.Mocks):
-    """Answers with what it was asked; whatever only a cloud can know stays unknown, as in a preview."""
+class _Nothing(mocks.Mocks):
+    """Never asked: the recorder answers by itself."""
 
     def new_resource(self, args: mocks.MockResourceArgs) -> tuple[str, dict[str, Any]]:
-        return f"{args.name}-id", dict(args.inputs)
+        return args.name, {}
 
     def call(self, args: mocks.MockCallArgs) -> dict[str, Any]:
         return dict(args.args)
 
 
 class _Recorder(mocks.MockMonitor):
-    """Keeps every registration, options included."""
+    """Keeps every registration and answers nothing but its URN: in a preview, what is not answered is unknown."""
 
     def __init__(self) -> None:
-        super().__init__(_Echo())
+        super().__init__(_Nothing())
         self.seen: list[Registered] = []
 
     def RegisterResource(self, request: resource_pb2.RegisterResourceRequest) -> Any:  # noqa: N802 - gRPC's name
+        urn = self.make_urn(request.parent, request.type, request.name)
         if not request.type.startswith("pulumi:"):
             self.seen.append(
                 Registered(
-                    urn=self.make_urn(request.parent, request.type, request.name),
+                    urn=urn,
                     type=request.type,
                     name=request.name,
                     parent=request.parent,
@@ -58,22 +57,26 @@ class _Recorder(mocks.MockMonitor):
                     custom=request.custom,
                 )
             )
-        return super().RegisterResource(request)
+        return resource_pb2.RegisterResourceResponse(urn=urn)
+
+    def Invoke(self, _: resource_pb2.ResourceInvokeRequest) -> Any:  # noqa: N802 - gRPC's name
+        return resource_pb2.ResourceInvokeResponse()
 
 
 def registered(plan: Plan) -> tuple[Registered, ...]:
     """Every resource of the plan, in the order in which the program registers them."""
     recorder = _Recorder()
-    set_mocks(recorder.mocks, project=plan.project, stack=plan.stack, preview=True, monitor=recorder)
-    placeholders = {f"{stack_file.PROJECT}:{key}": "not-a-secret" for key in SECRET_KEYS}
-    pulumi.runtime.set_all_config(placeholders, secret_keys=list(placeholders))
-    loop = asyncio.new_event_loop()
-    try:
-        asyncio.set_event_loop(loop)
-        loop.run_until_complete(run_pulumi_func(lambda: program.register(plan)))
-    finally:
-        asyncio.set_event_loop(None)
-        loop.close()
+    placeholders = {
+        f"{stack_file.PROJECT}:{key}": "not-a-secret" for key in SECRET_KEYS if key not in OPTIONAL_SECRET_KEYS
+    }
+    offline.run(
+        lambda: program.register(plan),
+        recorder,
+        stack=plan.stack,
+        preview=True,
+        config=placeholders,
+        secret_keys=placeholders,
+    )
     return tuple(recorder.seen)
 
 

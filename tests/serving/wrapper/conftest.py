@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+
 from huddle.wrapper import runtime as runtimes
 from huddle.wrapper.config import WrapperConfig
 from huddle.wrapper.connection import ClientConnection

@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import UNIQUE, StrEnum, verify
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -133,6 +134,7 @@ def new_key() -> tuple[str, str]:
     return key, hashlib.sha256(key.encode()).hexdigest()
 
 
+@lru_cache(maxsize=4_096)
 def cache_salt(secret: bytes, caller: Caller) -> str:
     """The prefix-cache salt of a caller: same tenant, same salt; nobody can guess another's.
 

@@ -48,9 +48,17 @@ class Answer(Protocol):
 class Service(Protocol):
     """What a connection asks of the server behind it."""
 
-    http_limits: HttpLimits
-    client_timeouts: ClientTimeouts
-    draining: bool
+    @property
+    def http_limits(self) -> HttpLimits:
+        """Sizes of a request."""
+
+    @property
+    def client_timeouts(self) -> ClientTimeouts:
+        """How long a client may take."""
+
+    @property
+    def draining(self) -> bool:
+        """True once connections shall close after their current answer."""
 
     def connected(self, connection: "ClientConnection") -> bool:
         """Register; False when there are too many connections already."""

@@ -88,7 +88,7 @@ class Checker:
                 raise bad_request("field_not_allowed", message, "chat_template_kwargs")
         return value
 
-    def _message(self, message: Any, where: str, media: list[int]) -> dict[str, Any]:
+    def _message(self, message: Any, where: str, media: list[int]) -> Any:
         if not isinstance(message, dict):
             raise bad_request("invalid_messages", f"'{where}' must be an object", where)
         role = message.get("role")
@@ -115,7 +115,7 @@ class Checker:
             )
         if kind == "message" and item.get("role") not in ROLES:
             raise bad_request("invalid_role", f"'{where}.role' must be one of {', '.join(sorted(ROLES))}", where)
-        checked = dict(item)
+        checked: dict[str, Any] = dict(item)
         for key in ("content", "output", "summary"):
             if isinstance(item.get(key), list):
                 if kind == "reasoning":

@@ -9,6 +9,7 @@ from huddle.wrapper import auth
 from huddle.wrapper.connection import ClientConnection
 from huddle.wrapper.errors import Refusal, upstream_broken, upstream_timeout
 from huddle.wrapper.limits import LimitedRefusal, Reservation, Subscriber
+from huddle.wrapper.metrics import of
 from huddle.wrapper.prepare import Prepared
 from huddle.wrapper.routes import Route
 from huddle.wrapper.runtime import Runtime
@@ -70,6 +71,7 @@ class Exchange:
         self._answer_begun = False
         self._meter: StreamMeter | BodyMeter = BodyMeter()
         self._sse = False
+        self._asked_again = False
         self._ended = False
         self._task = service.loop.create_task(self._run())
 
@@ -177,7 +179,8 @@ class Exchange:
         self._upstream = None
         if self._ended:
             return
-        if stale:
+        if stale and not self._asked_again:
+            self._asked_again = True
             # The engine closed an idle connection as we used it: nothing was begun, so it is safe to ask again.
             self.service.metrics.retries.inc()
             self._task = self.service.loop.create_task(self._again())
@@ -251,8 +254,8 @@ class Exchange:
             return
         self.status = refusal.status
         if isinstance(refusal, LimitedRefusal):
-            self.service.metrics.limited.labels(self.admitted.caller.product, refusal.limit.value).inc()
-        self.service.metrics.refusals.labels(refusal.code).inc()
+            of(self.service.metrics.limited, self.admitted.caller.product, refusal.limit.value).inc()
+        of(self.service.metrics.refusals, refusal.code).inc()
         self.connection.refuse(refusal, self.own_headers())
         self._end(End.REFUSED, refusal)
 
@@ -261,7 +264,7 @@ class Exchange:
         if not self.connection.head_written:
             self._refuse(refusal)
             return
-        self.service.metrics.refusals.labels(refusal.code).inc()
+        of(self.service.metrics.refusals, refusal.code).inc()
         if self._sse and self._meter.at_boundary:
             self.connection.write_body(refusal.event())
         self.connection.cut()

@@ -1,23 +1,28 @@
 """Structured logs: one JSON object a line, never a prompt's text, never a key, never a raw target or header."""
 
 import json
-import queue
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, TextIO
 
-_QUEUE_MAX: Final = 10_000  # lines
+_LINES_MAX: Final = 10_000  # waiting to be written
+_FLUSH_S: Final = 0.2
 
 
 class LogWriter:
-    """Writes lines from a thread, since a full pipe must not stop the event loop; drops lines rather than waiting."""
+    """Writes lines from a thread, in batches: a full pipe must not stop the event loop, nor every line wake a thread.
+
+    When the reader of the logs is too slow, lines are dropped (and counted) rather than waited for.
+    """
 
     def __init__(self, stream: TextIO | None = None, dropped: Callable[[], None] = lambda: None) -> None:
         self._stream = stream or sys.stderr
         self._dropped = dropped
-        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._lines: deque[dict[str, Any]] = deque()
+        self._closing = threading.Event()
         self._thread = threading.Thread(target=self._write, name="log-writer", daemon=True)
         self._thread.start()
 
@@ -30,24 +35,32 @@ class LogWriter:
         self._put("warning", event, fields)
 
     def close(self) -> None:
-        """Write what is queued, then stop."""
-        self._lines.put(None)
+        """Write what is waiting, then stop."""
+        self._closing.set()
         self._thread.join(timeout=2)
 
     def _put(self, level: str, event: str, fields: dict[str, Any]) -> None:
-        if self._lines.qsize() >= _QUEUE_MAX:
+        if len(self._lines) >= _LINES_MAX:
             self._dropped()
             return
-        line = {"ts": round(time.time(), 3), "level": level, "event": event}
-        line.update((key, value) for key, value in fields.items() if value is not None)
-        self._lines.put(json.dumps(line, separators=(",", ":"), default=str))
+        self._lines.append({"ts": round(time.time(), 3), "level": level, "event": event, **fields})
 
     def _write(self) -> None:
-        while (line := self._lines.get()) is not None:
+        closing = False
+        while not closing:
+            closing = self._closing.wait(_FLUSH_S)
+            lines = []
+            while self._lines:
+                fields = self._lines.popleft()
+                lines.append(_ENCODER.encode({key: value for key, value in fields.items() if value is not None}))
+            if not lines:
+                continue
             try:
-                self._stream.write(line + "\n")
-                if self._lines.empty():
-                    self._stream.flush()
+                self._stream.write("\n".join(lines) + "\n")
+                self._stream.flush()
             except (OSError, ValueError):
-                self._dropped()
-        self._stream.flush()
+                for _ in lines:
+                    self._dropped()
+
+
+_ENCODER: Final = json.JSONEncoder(separators=(",", ":"), default=str)

@@ -1,12 +1,19 @@
 """Prometheus metrics. Nothing here is touched for a piece of a stream, only for whole requests."""
 
 from collections.abc import Callable
-from typing import Final
+from functools import lru_cache
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
 _LATENCY_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _OVERHEAD_BUCKETS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5)
+
+
+@lru_cache(maxsize=4_096)
+def of(metric: Any, *labels: str) -> Any:
+    """One labelled child of a metric, remembered: `labels()` costs more than counting does."""
+    return metric.labels(*labels)
 
 
 class Metrics:

@@ -48,8 +48,9 @@ async def fetch(pool: UpstreamPool, path: str, key: str | None) -> tuple[int, by
     try:
         async with asyncio.timeout(_TIMEOUT_S):
             return await collector.done
-    finally:
+    except (TimeoutError, asyncio.CancelledError):
         connection.abort()
+        raise
 
 
 class EngineProbe:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import secrets
 import signal
 import socket
@@ -61,6 +62,8 @@ class Server:
         log.info("listening", listen=_name(sockets[0]), upstream=str(service.pool.address), worker=worker)
         self._notifier.ready("serving")
         started()
+        gc.collect()
+        gc.freeze()  # what lives as long as the process need not be looked at for every collection
         await self._stop.wait()
         await self._drain(service, servers, log)
         for task in tasks:

@@ -1,7 +1,9 @@
 """The wrapper behind its connections: who may ask for what, answers of its own, and the books."""
 
 import asyncio
+import itertools
 import json
+import os
 import re
 import secrets
 import time
@@ -14,13 +16,13 @@ from huddle.wrapper import runtime as runtimes
 from huddle.wrapper.admission import Admission
 from huddle.wrapper.auth import Caller, Via
 from huddle.wrapper.config import WrapperConfig
-from huddle.wrapper.connection import ClientConnection
+from huddle.wrapper.connection import ClientConnection, ClientTimeouts
 from huddle.wrapper.errors import ErrorType, Refusal, malformed
 from huddle.wrapper.exchange import Admitted, End, Exchange
-from huddle.wrapper.http1 import Head
+from huddle.wrapper.http1 import Head, HttpLimits
 from huddle.wrapper.limits import Subscriber
 from huddle.wrapper.logs import LogWriter
-from huddle.wrapper.metrics import Metrics
+from huddle.wrapper.metrics import Metrics, of
 from huddle.wrapper.probe import EngineProbe
 from huddle.wrapper.routes import ENGINE_ROUTES, OPEN_ROUTES, Route, resolve
 from huddle.wrapper.runtime import Runtime
@@ -30,6 +32,8 @@ from huddle.wrapper.usage import Usage
 _TICK_S: Final = 0.25
 _FLUSH_POLL_S: Final = 0.02
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
+_ID_PREFIX: Final = secrets.token_hex(8) + "-"
+_ID_NUMBERS: Final = itertools.count()
 _NOBODY: Final = Caller(Via.NOBODY)
 _JSON: Final = ("content-type", "application/json")
 
@@ -75,19 +79,19 @@ class WrapperService:
     # -- connection.Service --
 
     @property
-    def http_limits(self) -> Any:
+    def http_limits(self) -> HttpLimits:
         """Sizes of a request."""
         return self.runtime.http_limits
 
     @property
-    def client_timeouts(self) -> Any:
+    def client_timeouts(self) -> ClientTimeouts:
         """How long a client may take."""
         return self.runtime.client_timeouts
 
     def connected(self, connection: ClientConnection) -> bool:
         """Register a connection, if there is room."""
         if len(self._connections) >= self.runtime.config.limits.connections:
-            self.metrics.refusals.labels("too_many_connections").inc()
+            of(self.metrics.refusals, "too_many_connections").inc()
             return False
         self._connections.add(connection)
         return True
@@ -129,17 +133,17 @@ class WrapperService:
             self._exchanges.add(exchange)
             return exchange
         status, value = self._own_answer(admitted)
-        self.metrics.requests.labels(admitted.route.value, admitted.caller.product, str(status)).inc()
+        of(self.metrics.requests, admitted.route.value, admitted.caller.product, str(status)).inc()
         headers = [_JSON, ("x-request-id", admitted.request_id)]
         connection.respond(status, headers, json.dumps(value).encode())
         return None
 
     def refused(self, head: Head | None, refusal: Refusal) -> list[tuple[str, str]]:
         """Note a refusal of a request that got no further than its head."""
-        request_id = _request_id(head) if head is not None else secrets.token_hex(8)
+        request_id = _request_id(head) if head is not None else _fresh_id()
         route = _known_route(head)
-        self.metrics.refusals.labels(refusal.code).inc()
-        self.metrics.requests.labels(route, "", str(refusal.status)).inc()
+        of(self.metrics.refusals, refusal.code).inc()
+        of(self.metrics.requests, route, "", str(refusal.status)).inc()
         self.log.info("refused", request_id=request_id, route=route, status=refusal.status, code=refusal.code)
         return [("x-request-id", request_id)]
 
@@ -165,20 +169,20 @@ class WrapperService:
         prompt = prepared.served.prompt if prepared else None
         took = now - exchange.received
         ttft = None if exchange.first_byte_at is None else exchange.first_byte_at - exchange.received
-        metrics.requests.labels(route, product, str(exchange.status or 499)).inc()
-        metrics.duration.labels(route).observe(took)
+        of(metrics.requests, route, product, str(exchange.status or 499)).inc()
+        of(metrics.duration, route).observe(took)
         if exchange.overhead_s:
             metrics.overhead.observe(exchange.overhead_s)
             metrics.queued.observe(exchange.queue_s)
         if prepared and prepared.stream and ttft is not None:
-            metrics.ttft.labels(model).observe(ttft)
+            of(metrics.ttft, model).observe(ttft)
         if how is End.CLIENT_GONE:
             metrics.disconnects.inc()
         elif how is End.TRUNCATED:
             metrics.truncated.inc()
         if usage is not None:
-            metrics.tokens.labels(model, product, "prompt").inc(usage.prompt_tokens)
-            metrics.tokens.labels(model, product, "completion").inc(usage.completion_tokens)
+            of(metrics.tokens, model, product, "prompt").inc(usage.prompt_tokens)
+            of(metrics.tokens, model, product, "completion").inc(usage.completion_tokens)
         elif how is End.DONE and exchange.status == 200:
             metrics.usage_missing.inc()
         self.log.info(
@@ -303,7 +307,12 @@ def _request_id(head: Head) -> str:
     """The client's request id when it is one that can stand in a log, else a fresh one."""
     given = head.headers.get(b"x-request-id", b"").decode("latin-1")
     usable = _REQUEST_ID.fullmatch(given) and b"x-request-id" not in head.repeated
-    return given if usable else secrets.token_hex(16)
+    return given if usable else _fresh_id()
+
+
+def _fresh_id() -> str:
+    """Unique, not secret: the random part is drawn once for each process."""
+    return f"{_ID_PREFIX}{os.getpid():x}-{next(_ID_NUMBERS):x}"
 
 
 def _known_route(head: Head | None) -> str:

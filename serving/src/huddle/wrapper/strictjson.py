@@ -18,7 +18,7 @@ def parse_object(body: bytes, max_depth: int) -> dict[str, Any]:
     if body.count(b",") > _COMMAS_MAX:
         raise Refusal(413, "body_too_complex", f"the request body holds more than {_COMMAS_MAX} values")
     try:
-        value = json.loads(body.decode(), object_pairs_hook=_object, parse_constant=_constant)
+        value = _DECODER.decode(body.decode())
     except _RepeatedKeyError as error:
         raise bad_request("invalid_json", str(error)) from None
     except UnicodeDecodeError:
@@ -41,7 +41,7 @@ def parse_object(body: bytes, max_depth: int) -> dict[str, Any]:
 def serialise(value: Any) -> bytes:
     """The bytes that the engine gets. Raises `Refusal` for what JSON or UTF-8 cannot say."""
     try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+        return _ENCODER.encode(value).encode()
     except UnicodeEncodeError:
         raise bad_request("invalid_json", "the request body holds half of a surrogate pair") from None
     except ValueError:
@@ -77,3 +77,8 @@ def _depth_exceeds(value: Any, max_depth: int) -> bool:
 
 def _too_deep(max_depth: int) -> Refusal:
     return bad_request("body_too_deep", f"the request body is nested more than {max_depth} levels deep")
+
+
+# Made once: json.loads() and json.dumps() would make them anew for every request.
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False)

@@ -77,12 +77,15 @@ class UpstreamConnection(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._sink: Sink | None = None
         self._pieces: list[bytes] = []
+        self.on_body = self._pieces.append  # httptools calls it for every piece; no frame of ours in between
         self._requests = 0
         self.idle_since = 0.0
         self._reset()
 
     def _reset(self) -> None:
         self._parser = httptools.HttpResponseParser(self)
+        self._pieces.clear()
+        self._body_pieces = 0
         self._head = ResponseHead()
         self._header_count = 0
         self._head_bytes = 0
@@ -100,9 +103,13 @@ class UpstreamConnection(asyncio.Protocol):
         return not self._transport.is_closing()
 
     def send(self, request: bytes, sink: Sink) -> None:
-        """Send one request; its response goes to `sink`."""
+        """Send one request; its response goes to `sink`. After its end the connection is the pool's again."""
         self._requests += 1
         self._reset()
+        if self._transport.is_closing():  # lost between being made or taken and now
+            refusal = upstream_broken("the engine closed the connection before its answer")
+            asyncio.get_running_loop().call_soon(lambda: sink.response_lost(refusal, stale=True))
+            return
         self._sink = sink
         self._transport.write(request)
 
@@ -117,7 +124,7 @@ class UpstreamConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def abort(self) -> None:
-        """Close at once; vLLM stops generating when its socket closes."""
+        """Close at once; vLLM stops generating when its socket closes. Only for who has a request on it."""
         self._sink = None
         self._transport.abort()
 
@@ -143,7 +150,7 @@ class UpstreamConnection(asyncio.Protocol):
         return False
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of a response."""
+        """Bytes of a response: the hot path is a stream in the middle, where only pieces of a body come."""
         sink = self._sink
         if sink is None:
             self._transport.abort()  # the engine speaks without being asked
@@ -155,26 +162,36 @@ class UpstreamConnection(asyncio.Protocol):
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._extra = True
             broken = None if self._complete else f"the engine sent something that is not HTTP: {error}"
-        if not self._head_complete:
-            self._head_bytes += len(data)
-            if self._head_bytes > _HEAD_BYTES_MAX:
-                self._fault = f"the engine sent a response head over {_HEAD_BYTES_MAX} bytes"
-        broken = self._fault or broken
-        if self._head_complete and not self._head_told and not self._fault:
-            self._head_told = True
-            sink.response_head(self._head)
-        if self._pieces:
-            body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-            self._pieces.clear()
-            if self._sink is sink and self._head_told:
-                sink.response_body(body)
-        if self._sink is not sink:
-            return  # aborted meanwhile
-        if broken is not None:
+        pieces = self._pieces
+        if self._head_told:
+            if self._complete:
+                del pieces[self._body_pieces :]  # what follows belongs to no request of ours
+        elif not self._tell_head(sink, len(data)):
+            broken = self._fault or broken
+            pieces.clear()
+        if pieces:
+            body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            pieces.clear()
+            sink.response_body(body)
+        if broken is not None and self._sink is sink:
             self.abort()
             sink.response_lost(upstream_broken(broken), stale=False)
-        elif self._complete:
+        elif self._complete and self._sink is sink:
             self._finish(sink)
+
+    def _tell_head(self, sink: Sink, size: int) -> bool:
+        """Tell the head once it is complete; False while there is no use for a body."""
+        if not self._head_complete:
+            self._head_bytes += size
+            if self._head_bytes > _HEAD_BYTES_MAX:
+                self._fault = f"the engine sent a response head over {_HEAD_BYTES_MAX} bytes"
+        if self._fault is not None or not self._head_complete:
+            return False
+        if self._complete:
+            del self._pieces[self._body_pieces :]
+        self._head_told = True
+        sink.response_head(self._head)
+        return self._sink is sink  # not, when the sink has given up
 
     def _finish(self, sink: Sink) -> None:
         self._sink = None
@@ -218,13 +235,12 @@ class UpstreamConnection(asyncio.Protocol):
                 self._fault = "the engine sent a body without a length"
         self._head_complete = True
 
-    def on_body(self, body: bytes) -> None:  # noqa: D102
-        if not self._complete:
-            self._pieces.append(body)
-
     def on_message_complete(self) -> None:  # noqa: D102
+        if self._complete:
+            return
         if self._head_complete:
             self._complete = True
+            self._body_pieces = len(self._pieces)
         else:
             self._head = ResponseHead()  # forget the interim answer
 

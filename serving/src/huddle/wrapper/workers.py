@@ -29,6 +29,9 @@ def supervise(count: int, serve: Callable[[int, Callable[[], None]], None], noti
         for pid in list(children):
             os.kill(pid, number)
 
+    def listens() -> None:
+        os.write(write_end, b"1")
+
     def start(worker: int) -> None:
         pid = os.fork()
         if pid == 0:
@@ -37,7 +40,7 @@ def supervise(count: int, serve: Callable[[int, Callable[[], None]], None], noti
             os.environ.pop("NOTIFY_SOCKET", None)  # the parent speaks for all
             code = 1
             try:
-                serve(worker, lambda: os.write(write_end, b"1") and None)
+                serve(worker, listens)
                 code = 0
             except BaseException as error:
                 print(f"huddle: worker {worker}: {error}", file=sys.stderr)  # noqa: T201

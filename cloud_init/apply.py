@@ -7,12 +7,11 @@ import shlex
 import textwrap
 
 from cloud_init.bundle import Bundle
+from cloud_init.node_facts import DEADLINES_S
 from cloud_init.render import APPLY_PROGRAM
 from cloud_init.templating import render
 from infra.plan import NodePlan, Plan
 
-CLOUD_INIT_DEADLINE_S = 900
-"""Day 0 installs a few packages; a slow mirror or a held apt lock may cost minutes, more than this is a failure."""
 SCRIPT_LIMIT_BYTES = 192 * 1024
 """Ours. What Azure allows for a run command's `source.script` is UNVERIFIED; rehearsals can't tell."""
 _COLUMNS = 76
@@ -35,7 +34,7 @@ def script(plan: Plan, node: NodePlan, bundle: Bundle, vault_uri: str, identity_
         bundle=bundle,
         program=APPLY_PROGRAM,
         archive=textwrap.wrap(base64.b64encode(bundle.archive).decode(), _COLUMNS),
-        deadline_s=CLOUD_INIT_DEADLINE_S,
+        deadline_s=DEADLINES_S["cloud_init"],
         vault_uri=shlex.quote(vault_uri),
         identity_client_id=shlex.quote(identity_client_id),
     )

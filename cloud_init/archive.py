@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import bz2
 import io
-import lzma
 import tarfile
 from collections.abc import Mapping
 
+SUFFIX = ".tar.bz2"
 _EPOCH = 0
-_FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME}]
 
 
-def tar_xz(files: Mapping[str, bytes], executables: frozenset[str] = frozenset()) -> bytes:
-    """A .tar.xz of relative path -> content: sorted, owned by root, dated 1970, with directories implied by paths."""
+def pack(files: Mapping[str, bytes], executables: frozenset[str] = frozenset()) -> bytes:
+    """An archive of relative path -> content: sorted, owned by root, dated 1970, with directories implied by paths.
+
+    bzip2: as small as xz on a bundle's text, five times faster, and its output has not changed between releases of the
+    library for twenty years, while zlib's and liblzma's may.
+    """
     tar = io.BytesIO()
     with tarfile.open(fileobj=tar, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         for path in sorted(files):
@@ -21,4 +25,4 @@ def tar_xz(files: Mapping[str, bytes], executables: frozenset[str] = frozenset()
             entry.mtime = _EPOCH
             entry.mode = 0o755 if path in executables else 0o644
             archive.addfile(entry, io.BytesIO(files[path]))
-    return lzma.compress(tar.getvalue(), check=lzma.CHECK_CRC32, filters=_FILTERS)
+    return bz2.compress(tar.getvalue())

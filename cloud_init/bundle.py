@@ -23,7 +23,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Bundle:
-    """An archive (.tar.xz), its digest, and the files in it by path."""
+    """An archive (.tar.bz2), its digest, and the files in it by path."""
 
     digest: str
     name: str
@@ -39,7 +39,7 @@ def build(plan: Plan) -> Bundle:
     """Build the bundle of a stack. Deterministic: the same plan and sources make the same bytes."""
     files = contents.collect(plan)
     files[MANIFEST] = _manifest(files)
-    packed = archive.tar_xz(files, executables=contents.executables(files))
+    packed = archive.pack(files, executables=contents.executables(files))
     digest = hashlib.sha256(packed).hexdigest()
     return Bundle(
         digest=digest,

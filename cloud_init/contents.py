@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,7 @@ def unit_text(plan: Plan, unit: Unit) -> str:
 def _requirements(plan: Plan) -> Iterator[tuple[str, bytes]]:
     locks = ["installer", "engine", *(["jupyter"] if plan.jupyter.enabled else [])]
     for lock in locks:
-        yield f"requirements/{lock}.lock", (wheel.SERVING / f"{lock}.lock").read_bytes()
+        yield f"requirements/{lock}.lock", (serving_code.SERVING / f"{lock}.lock").read_bytes()
 
 
 def _node(plan: Plan, node: NodePlan, common: Mapping[str, bytes]) -> dict[str, bytes]:
@@ -121,15 +122,17 @@ def _row(service: Service, files: Mapping[str, bytes]) -> dict[str, Any]:
     }
 
 
+@cache
 def _code() -> dict[Unit, tuple[str, ...]]:
     programs = {Unit.VLLM: "huddle.launch.cli", Unit.WRAPPER: "huddle.wrapper.cli"}
     return {unit: tuple(f"source/{path}" for path in serving_code.closure(name)) for unit, name in programs.items()}
 
 
+@cache
 def _sources() -> dict[str, bytes]:
     """The files that lie in the wheel, under names for fingerprints only."""
     paths = {path for of_program in _code().values() for path in of_program}
-    return {path: (wheel.SERVING / "src" / path.removeprefix("source/")).read_bytes() for path in paths}
+    return {path: (serving_code.SERVING / "src" / path.removeprefix("source/")).read_bytes() for path in paths}
 
 
 def _json(value: Any) -> bytes:

@@ -7,14 +7,14 @@ from typing import Any
 
 import yaml
 
-from huddle import registry
+from cloud_init import catalogue
 from huddle.registry.schema import Entry
 from infra.plan import Plan
 
 
 def files(plan: Plan) -> Iterator[tuple[str, bytes]]:
     """`registry/models.yaml`: base models of all served names, and the served aliases."""
-    known = registry.load()
+    known = catalogue.known()
     served = [known.resolve(model.name) for model in plan.serving.models]
     document = {
         "models": {one.model.name: _entry(one.model) for one in sorted(served, key=lambda one: one.model.name)},

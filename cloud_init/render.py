@@ -28,7 +28,7 @@ def user_data(plan: Plan, node: NodePlan) -> str:
         "user-data/user-data.yaml.j2",
         plan=plan,
         node=node,
-        packages=sorted({*disks.packages(plan), "python3-venv", "xz-utils"}),
+        packages=sorted({*disks.packages(plan), "python3-venv", "bzip2"}),
         files=_files(plan, node),
         model_mount=disks.model_mount(plan),
     )

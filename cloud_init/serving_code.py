@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from cloud_init.wheel import SERVING
-
+SERVING = Path(__file__).parent.parent / "serving"
 PACKAGE = "huddle"
 
 
@@ -45,20 +44,22 @@ def _path(name: str, source: Path) -> Path | None:
     return None
 
 
-def _imports(path: Path, name: str) -> Iterator[str]:
-    yield from _packages(name)
+@cache
+def _imports(path: Path, name: str) -> tuple[str, ...]:
+    """Our own modules that a module may import, and the packages around it."""
+    found = [*_packages(name)]
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         match node:
             case ast.Import(names=names):
-                found = [alias.name for alias in names]
+                imported = [alias.name for alias in names]
             case ast.ImportFrom(module=str(module), names=names, level=0):
-                found = [module, *(f"{module}.{alias.name}" for alias in names)]
+                imported = [module, *(f"{module}.{alias.name}" for alias in names)]
             case _:
                 continue
-        for imported in found:
-            if imported.split(".")[0] == PACKAGE:
-                yield imported
-                yield from _packages(imported)
+        for one in imported:
+            if one.split(".")[0] == PACKAGE:
+                found += [one, *_packages(one)]
+    return tuple(dict.fromkeys(found))
 
 
 def _packages(name: str) -> Iterator[str]:

@@ -1,12 +1,12 @@
-"""The `huddle` wheel, built in pure Python so that it is the same bytes everywhere (PEP 427).
+"""The `huddle` wheel for a node, built in pure Python so that it is the same bytes everywhere (PEP 427).
 
-Entries are stored, not compressed: the bundle's xz does better on the whole than deflate on each.
+It holds what a node runs, not the client's commands: the bundle that carries it must stay small. For the same reason
+entries are stored, not compressed (bzip2 does better on the whole bundle), and RECORD gives no digests (they are
+optional, do not compress, and the bundle's own digest covers every byte).
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import io
 import tomllib
 import zipfile
@@ -15,7 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-SERVING = Path(__file__).parent.parent / "serving"
+from cloud_init.serving_code import SERVING, closure
+
+NODE_PROGRAMS = ("huddle.cli", "huddle.launch.cli", "huddle.wrapper.cli", "huddle.models.cli")
+"""What a node runs. `huddle` finds its commands by what is installed, so the others are simply not there."""
 _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
 _REGULAR_FILE = 0o100644 << 16
 
@@ -45,12 +48,12 @@ def build(serving: Path = SERVING) -> Wheel:
 
 
 def _package_files(source: Path, package: str) -> Iterator[tuple[str, bytes]]:
-    """Sources and data, without what editors, test runs and the interpreter leave behind."""
-    for path in sorted((source / package).rglob("*")):
-        relative = path.relative_to(source)
-        hidden = any(part.startswith((".", "__pycache__")) or part.endswith("~") for part in relative.parts)
-        if path.is_file() and not hidden and path.suffix != ".pyc":
-            yield relative.as_posix(), path.read_bytes()
+    """The programs' sources and the package's data, without what editors leave behind."""
+    for module in sorted({path for program in NODE_PROGRAMS for path in closure(program, source)}):
+        yield module, (source / module).read_bytes()
+    for path in sorted((source / package / "data").rglob("*")):
+        if path.is_file() and not path.name.startswith(".") and not path.name.endswith("~"):
+            yield path.relative_to(source).as_posix(), path.read_bytes()
 
 
 def _metadata(project: Mapping[str, Any], serving: Path, stem: str) -> dict[str, bytes]:
@@ -75,11 +78,7 @@ def _metadata(project: Mapping[str, Any], serving: Path, stem: str) -> dict[str,
 
 
 def _record(files: Mapping[str, bytes], record: str) -> bytes:
-    def row(path: str) -> str:
-        digest = base64.urlsafe_b64encode(hashlib.sha256(files[path]).digest()).rstrip(b"=").decode()
-        return f"{path},sha256={digest},{len(files[path])}"
-
-    return _lines([*(row(path) for path in sorted(files)), f"{record},,"])
+    return _lines([f"{path},," for path in (*sorted(files), record)])
 
 
 def _lines(lines: list[str]) -> bytes:

@@ -141,8 +141,8 @@ class Application:
         """Everything that can be done while the old bundle serves."""
         ledger, node, layout = self._ledger, bundle.node, self._layout
         with ledger.phase("machine"):
-            machine.wait_for_cloud_init(ledger, bundle.deadline_s("machine"))
-            machine.wait_for_clock(ledger, bundle.deadline_s("machine"))
+            machine.wait_for_cloud_init(ledger, bundle.deadline_s("cloud_init"))
+            machine.wait_for_clock(ledger, bundle.deadline_s("clock"))
             ledger.note(gpus=readiness.check_gpus(node["expects"]["gpus"]))
         with ledger.phase("packages"):
             machine.install_packages(node["packages"], bundle.deadline_s("packages"))

@@ -1,0 +1,74 @@
+"""Plans of every kind and what cloud_init makes of them, built once for all tests."""
+
+from __future__ import annotations
+
+import zlib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from cloud_init import apply, bundle, render
+from infra import program
+from infra.plan import NodePlan, Plan
+from tests.unit import stack_values
+
+MODEL, OTHER_MODEL = stack_values.MODEL, stack_values.OTHER_MODEL
+DISTRIBUTED = {"serving": {"topology": "distributed"}}
+AZURE_FILES = {"model_store": stack_values.FILES}
+JUPYTER = {"jupyter": {"enabled": True}}
+INFINIBAND = {
+    "nodes": {"size": "Standard_ND96isr_H100_v5", "quota_vcpus": 192},
+    "serving": {"topology": "distributed"},
+}
+VAULT_URI = "https://huddleai-dev-kv.vault.azure.net/"
+CLIENT_ID = "00000000-1111-2222-3333-444444444444"
+
+
+@cache
+def plans() -> dict[str, Plan]:
+    """One plan for each way that templates can turn."""
+    return {
+        "dev": program.load_plan("dev"),
+        "prod": program.load_plan("prod"),
+        "distributed": stack_values.plan(**DISTRIBUTED, **JUPYTER),
+        "azure-files": stack_values.plan(**AZURE_FILES),
+        "infiniband": stack_values.plan(**INFINIBAND),
+    }
+
+
+KINDS = ("dev", "prod", "distributed", "azure-files", "infiniband")
+
+
+@cache
+def built(kind: str) -> bundle.Bundle:
+    """The bundle of a plan."""
+    return bundle.build(plans()[kind])
+
+
+def script(plan: Plan, node: NodePlan, of: bundle.Bundle) -> str:
+    """The run-command script of a node."""
+    return apply.script(plan, node, of, vault_uri=VAULT_URI, identity_client_id=CLIENT_ID)
+
+
+def custom_data(number: int = 0, **changes: Any) -> str:
+    """customData of one node of a changed dev stack."""
+    plan = stack_values.plan(**changes)
+    return render.custom_data(plan, plan.nodes[number])
+
+
+def digest(**changes: Any) -> str:
+    """The bundle's digest for a changed dev stack."""
+    return bundle.build(stack_values.plan(**changes)).digest
+
+
+def write(files: dict[str, bytes], folder: Path) -> None:
+    """Lay files below a folder."""
+    for path, content in files.items():
+        target = folder / path.lstrip("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+
+
+def crc(text: str) -> int:
+    """A short name for a long text."""
+    return zlib.crc32(text.encode())

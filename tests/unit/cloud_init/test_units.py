@@ -1,0 +1,210 @@
+"""Every unit file: systemd reads it without complaint, its sandbox holds, its ports are those of the port table."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cloud_init import bundle, contents, render
+from cloud_init.services import Unit
+from huddle.wrapper.config import TimeoutsConfig
+from infra.vocabulary import Topology
+from tests.unit import stack_values
+from tests.unit.cloud_init import rendered
+from tests.unit.cloud_init.rendered import KINDS, built, plans
+
+UNITS = "etc/systemd/system"
+SCORE_LIMIT = 4.0
+SYSTEM_UNITS = Path("/usr/lib/systemd/system")
+PROGRAMS = (
+    *("usr/bin/rm", "usr/bin/install", "usr/bin/env", "usr/bin/python3", "usr/bin/kill", "usr/bin/nvidia-modprobe"),
+    *("opt/huddle/current/bin/huddle", "opt/huddle/current/bin/huddle-ray", "opt/huddle/current/bin/huddle-ray-guard"),
+    "opt/huddle/current/jupyter/bin/jupyter-lab",
+)
+"""What units start besides our own files: stand-ins, so that systemd can check that a command exists."""
+
+
+@cache
+def unit_files(kind: str) -> dict[str, str]:
+    """All unit files of a node: of day 0 and of the bundle."""
+    plan = plans()[kind]
+    day_zero = yaml.safe_load(render.user_data(plan, plan.nodes[0]))["write_files"]
+    found = {file["path"]: file["content"] for file in day_zero}
+    found |= {
+        path.removeprefix("rootfs"): content.decode()
+        for path, content in built(kind).files.items()
+        if path.startswith("rootfs/")
+    }
+    return {Path(path).name: text for path, text in found.items() if UNITS in path}
+
+
+@pytest.fixture(scope="module")
+def roots(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A root file system for each kind of node, as far as systemd-analyze looks."""
+    made = {}
+    for kind in KINDS:
+        root = made[kind] = tmp_path_factory.mktemp(kind)
+        shutil.copytree(SYSTEM_UNITS, root / "usr/lib/systemd/system", symlinks=True)
+        for name in ("lib", "bin"):
+            (root / name).symlink_to(f"usr/{name}")
+        ours = ("opt/huddle/bin/huddle-nvme", "opt/huddle/bin/huddle-apply")
+        for program in (*PROGRAMS, *ours):
+            path = root / program
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("#!/bin/sh\n", encoding="utf-8")
+            path.chmod(0o755)
+        rendered.write({f"{UNITS}/{name}": text.encode() for name, text in unit_files(kind).items()}, root)
+    return made
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_systemd_verifies_every_unit(kind: str, roots: dict[str, Path]) -> None:
+    paths = [str(roots[kind] / UNITS / name) for name in unit_files(kind)]
+    done = subprocess.run(
+        ["systemd-analyze", "verify", f"--root={roots[kind]}", "--man=no", *paths],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("kind", ["distributed", "infiniband"])
+def test_the_sandbox_of_every_service_holds(kind: str, roots: dict[str, Path]) -> None:
+    services = [name for name in unit_files(kind) if name.endswith(".service")]
+    assert {Unit.RAY, Unit.MODELS, Unit.VLLM, Unit.WRAPPER, "huddle-apply.service", "huddle-nvme.service"} <= {
+        *services
+    }
+    done = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", f"--root={roots[kind]}", "--no-pager", *services],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    scores = dict(re.findall(r"exposure level for (\S+): (\d+\.\d)", done.stdout))
+    assert set(scores) == set(services)
+    assert {name: score for name, score in scores.items() if float(score) > SCORE_LIMIT} == {}
+
+
+def setting(unit: str, key: str, kind: str = "distributed") -> str:
+    """The last value of a key in a unit."""
+    values = re.findall(rf"^{key}=(.*)$", unit_files(kind)[unit], re.MULTILINE)
+    assert values, f"{unit} has no {key}="
+    return values[-1]
+
+
+def test_the_engine_comes_back_after_any_end_even_with_exit_code_0() -> None:
+    for unit in (Unit.VLLM, Unit.RAY, Unit.WRAPPER):
+        assert setting(unit, "Restart") == "always"
+        assert int(setting(unit, "StartLimitBurst")) > 1
+
+
+def test_a_stop_allows_more_time_than_the_drain() -> None:
+    words = built("dev").files["nodes/huddleai-h100-node-1/engine.env"].decode()
+    drain = int(re.findall(r"--shutdown-timeout (\d+)", words)[0])
+    assert int(setting(Unit.VLLM, "TimeoutStopSec")) > drain
+    assert setting(Unit.VLLM, "KillMode") == "mixed"
+    timeouts = TimeoutsConfig()
+    assert int(setting(Unit.WRAPPER, "TimeoutStopSec")) > timeouts.drain_s + timeouts.drain_notice_s
+
+
+def test_what_needs_the_nvme_waits_for_its_mount() -> None:
+    for unit in (Unit.RAY, Unit.MODELS, Unit.VLLM):
+        assert setting(unit, "RequiresMountsFor") == "/mnt/nvme"
+
+
+def test_the_wrapper_keeps_the_seeds_names() -> None:
+    assert Unit.WRAPPER == "huddleai_api.service"
+    assert setting(Unit.WRAPPER, "SyslogIdentifier") == "huddleai-api"
+    assert setting(Unit.WRAPPER, "Type") == "notify"
+
+
+def test_secrets_come_as_credentials_never_as_variables() -> None:
+    loaded = {
+        unit: set(re.findall(r"^LoadCredential=(\S+)$", unit_files("distributed")[unit], re.MULTILINE)) for unit in Unit
+    }
+    assert loaded == {
+        Unit.RAY: {"ray_token:/etc/huddle/credentials/ray_token"},
+        Unit.MODELS: {"model_hub_token:/etc/huddle/credentials/model_hub_token"},
+        Unit.VLLM: {"ray_token:/etc/huddle/credentials/ray_token"},
+        Unit.WRAPPER: {"huddle-backend-keys:/etc/huddle/credentials/backend_key"},
+        Unit.JUPYTER: {"jupyter_token:/etc/huddle/credentials/jupyter_token"},
+    }
+
+
+def test_jupyterlab_is_for_this_machine_only() -> None:
+    command = setting(Unit.JUPYTER, "ExecStart")
+    assert "--ServerApp.ip=127.0.0.1" in command
+    assert "--ServerApp.port=8889" in command
+    assert "JUPYTER_TOKEN_FILE=${CREDENTIALS_DIRECTORY}/jupyter_token" in command
+    assert "allow_origin" not in command
+    assert "--allow-root" not in command
+    assert setting(Unit.JUPYTER, "DynamicUser") == "yes"
+    assert setting(Unit.JUPYTER, "IPAddressAllow") == "localhost"
+    assert setting(Unit.JUPYTER, "BindReadOnlyPaths") == "/mnt/models"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_services_talk_only_to_those_that_the_address_plan_knows(kind: str) -> None:
+    plan = plans()[kind]
+    nodes, gateway = plan.addresses.subnets["nodes"], plan.addresses.subnets["gateway"]
+    for unit in (Unit.RAY, Unit.VLLM):
+        assert setting(unit, "IPAddressDeny", kind) == "any"
+        assert setting(unit, "IPAddressAllow", kind) == f"localhost {nodes}"
+    assert setting(Unit.WRAPPER, "IPAddressAllow", kind) == f"localhost {nodes} {gateway}"
+
+
+def listened_ports(kind: str) -> dict[str, set[int]]:
+    """Every port that our units listen on, read from what they are given, by unit."""
+    files = built(kind).files
+    host = plans()[kind].nodes[0].name
+    ray = dict(line.split("=", 1) for line in files[f"nodes/{host}/ray.env"].decode().splitlines())
+    wrapper = yaml.safe_load(files[f"nodes/{host}/wrapper.yaml"])
+    words = files[f"nodes/{host}/engine.env"].decode()
+    found = {
+        Unit.RAY: {int(value) for key, value in ray.items() if key.startswith("RAY_") and "_PORT" in key},
+        Unit.VLLM: {int(port) for port in re.findall(r"--port (\d+)", words)},
+        Unit.WRAPPER: {int(wrapper[key].rpartition(":")[2]) for key in ("listen", "metrics_listen")},
+    }
+    if plans()[kind].jupyter.enabled:
+        found[Unit.JUPYTER] = {
+            int(port) for port in re.findall(r"ServerApp\.port=(\d+)", setting(Unit.JUPYTER, "ExecStart", kind))
+        }
+    return {unit.value: ports for unit, ports in found.items()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_ports_of_the_units_are_those_of_the_port_table(kind: str) -> None:
+    plan = plans()[kind]
+    table: dict[str, set[int]] = {}
+    for flow in plan.ports:
+        # Torch and NCCL choose theirs within what the table says; nobody configures them.
+        if flow.process in set(Unit) and flow.name not in ("torch-rendezvous", "collectives"):
+            table.setdefault(flow.process, set()).update(port for span in flow.ports for port in span)
+    assert (plan.serving.topology is Topology.DISTRIBUTED) == any(flow.name == "collectives" for flow in plan.ports)
+    assert listened_ports(kind) == table
+
+
+def test_other_ports_in_the_stack_file_reach_every_unit() -> None:
+    chosen = {"wrapper": 8101, "vllm": 5105, "ray_gcs": 6301, "ray_client": 10_101, "ray_dashboard": 8301}
+    text = "\n".join(
+        content.decode(errors="replace")
+        for path, content in bundle.build(stack_values.plan(serving={"ports": chosen})).files.items()
+        if path.startswith(("nodes/", "rootfs/"))
+    )
+    for port in chosen.values():
+        assert re.search(rf"\b{port}\b", text)
+    for port in (8000, 5005, 6379, 10_001, 8265):
+        assert not re.search(rf"\b{port}\b", text)
+
+
+def test_every_unit_has_a_template_and_every_template_a_unit() -> None:
+    folder = Path(contents.__file__).parent / "templates/units"
+    templates = {path.name.removesuffix(".j2") for path in folder.glob("*.service.j2")}
+    assert templates == {unit.value for unit in Unit}

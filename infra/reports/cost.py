@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict
 from rich import box
+from rich.console import Console
 from rich.table import Table
 
 from infra.plan import Plan
@@ -207,7 +208,7 @@ def headline(result: Estimate) -> str:
     return f"{'' if result.complete else 'at least '}{money(result.total_usd_per_month)} a month"
 
 
-def as_json(result: Estimate) -> dict[str, Any]:
+def to_json(result: Estimate) -> dict[str, Any]:
     """For `--json`: amounts are USD a month."""
     return {
         "stack": result.stack,
@@ -226,25 +227,30 @@ def as_json(result: Estimate) -> dict[str, Any]:
     }
 
 
-def as_table(result: Estimate) -> Table:
+def table(result: Estimate) -> Table:
     """For a terminal: priced items, then what is left out, then the notes as the caption."""
-    table = Table(
+    made = Table(
         title=f"Cost of {result.stack} in {result.region}: {headline(result)}",
         caption="\n".join(result.notes),
         caption_justify="left",
         title_justify="left",
         box=box.SIMPLE_HEAD,
     )
-    table.add_column("Item", no_wrap=True)
-    table.add_column("What")
-    table.add_column("USD a month", justify="right", no_wrap=True)
-    table.add_column("Basis")
+    made.add_column("Item", no_wrap=True)
+    made.add_column("What")
+    made.add_column("USD a month", justify="right", no_wrap=True)
+    made.add_column("Basis")
     for item in (*result.priced, *result.unpriced):
         known = item.usd_per_month is not None
         amount = f"{item.usd_per_month:,.2f}" if known else "-"
         basis = item.basis if known else f"not priced: {item.basis}"
-        table.add_row(item.name, item.detail, amount, basis, style=None if known else "dim")
-    table.add_section()
+        made.add_row(item.name, item.detail, amount, basis, style=None if known else "dim")
+    made.add_section()
     label = "Total" if result.complete else "Total, at least"
-    table.add_row(label, "", f"{result.total_usd_per_month:,.2f}", "", style="bold")
-    return table
+    made.add_row(label, "", f"{result.total_usd_per_month:,.2f}", "", style="bold")
+    return made
+
+
+def show(result: Estimate, console: Console) -> None:
+    """Print the estimate."""
+    console.print(table(result))

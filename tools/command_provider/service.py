@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Callable, Mapping
 from functools import wraps
+from types import ModuleType
 from typing import Any
 
 import grpc
@@ -10,7 +11,7 @@ from google.protobuf import empty_pb2
 from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc, plugin_pb2, provider_pb2, provider_pb2_grpc
 
 from simulator.values import UNKNOWN, Secret, from_wire, has_unknown, reveal, secrets_in, to_wire
-from tools.command_provider import local, remote
+from tools.command_provider import local
 from tools.command_provider.command import (
     INPUTS,
     LOCAL_COMMAND,
@@ -141,7 +142,7 @@ class CommandProvider(provider_pb2_grpc.ResourceProviderServicer):
             return {**inputs, **dict.fromkeys(OUTPUTS[kind], UNKNOWN)}
         plain = reveal(inputs)
         if kind == REMOTE_COPY:
-            remote.copy(plain, self._speaker(request, plain))
+            _remote().copy(plain, self._speaker(request, plain))
             return inputs
         outputs = self._run(request, stage, plain, reveal(old))
         feeding = {name: value for name, value in inputs.items() if name != "connection"}
@@ -155,7 +156,7 @@ class CommandProvider(provider_pb2_grpc.ResourceProviderServicer):
         command = command_for(stage, inputs)
         if command is None:
             return {"stdout": "", "stderr": ""}
-        runner = local if _kind(request) == LOCAL_COMMAND else remote
+        runner = local if _kind(request) == LOCAL_COMMAND else _remote()
         result = runner.run(command, inputs, automatic_variables(inputs, previous), self._speaker(request, inputs))
         return dict(vars(result))
 
@@ -169,6 +170,13 @@ class CommandProvider(provider_pb2_grpc.ResourceProviderServicer):
             engine.Log(engine_pb2.LogRequest(severity=engine_pb2.INFO, message=line, urn=request.urn, ephemeral=True))
 
         return say
+
+
+def _remote() -> ModuleType:
+    """Imported when needed: the SSH library takes longer to load than all else here."""
+    from tools.command_provider import remote  # noqa: PLC0415
+
+    return remote
 
 
 def _kind(request: Any) -> str:

@@ -1,7 +1,6 @@
 """Run a Pulumi program in a process of its own, as the official host does."""
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -99,8 +98,3 @@ def response_for(status: int) -> language_pb2.RunResponse:
         return language_pb2.RunResponse(bail=True)
     cause = f"signal {-status}" if status < 0 else f"exit status {status}"
     return language_pb2.RunResponse(error=f"the Python program ended with {cause}")
-
-
-def parent_is_gone(first_parent: int) -> bool:
-    """A process whose parent died is handed to another one."""
-    return os.getppid() != first_parent

@@ -17,8 +17,8 @@ from tools.language_host.program import ProgramRunner, project_environment
 class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
     """What `pulumi preview`, `up`, `refresh`, `destroy`, `about` and `install` need; the rest answers UNIMPLEMENTED."""
 
-    def __init__(self, engine: str) -> None:
-        self._runner = ProgramRunner(engine)
+    def __init__(self, runner: ProgramRunner) -> None:
+        self._runner = runner
 
     def Handshake(self, request: Any, context: grpc.ServicerContext) -> language_pb2.LanguageHandshakeResponse:
         """Nothing to agree on beyond being here."""

@@ -1,6 +1,7 @@
 """A small project on a file backend, driven by the real Pulumi command."""
 
 import os
+import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +31,7 @@ class Project:
         path.write_text(yaml.safe_dump(document))
 
     def pulumi(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        environment = self.engine.offline_environment(self.root / "state")
+        environment = {**self.engine.offline_environment(self.root / "state"), "PULUMI_STACK": "dev"}
         command = [str(self.engine.pulumi), *arguments, "--non-interactive", "--color", "never"]
         return subprocess.run(
             command,
@@ -49,10 +50,9 @@ def engine() -> Engine:
     return locate()
 
 
-@pytest.fixture
-def project(tmp_path: Path, engine: Engine) -> Project:
-    (tmp_path / "program").mkdir()
-    (tmp_path / "stacks").mkdir()
+def make_project(root: Path, engine: Engine) -> Project:
+    (root / "program").mkdir()
+    (root / "stacks").mkdir()
     document = yaml.safe_load((ROOT / "Pulumi.yaml").read_text())
     document["main"] = "program"
     document["runtime"]["options"]["virtualenv"] = os.fspath(ROOT / ".venv")
@@ -61,15 +61,32 @@ def project(tmp_path: Path, engine: Engine) -> Project:
         "network": {"type": "object", "default": {}},
         "backend_key": {"type": "string", "secret": True},
     }
-    (tmp_path / "Pulumi.yaml").write_text(yaml.safe_dump(document))
-    made = Project(tmp_path, engine)
-    assert made.pulumi("stack", "init", "dev").returncode == 0
+    (root / "Pulumi.yaml").write_text(yaml.safe_dump(document))
+    made = Project(root, engine)
+    answer = made.pulumi("stack", "init", "dev")
+    assert answer.returncode == 0, answer.stderr
     return made
 
 
-@pytest.fixture
-def configured(project: Project) -> Project:
-    project.configure(serving={"models": {"hl": {}}})
-    answer = project.pulumi("config", "set", "--secret", "backend_key", stdin="canary-77aa")
+@pytest.fixture(scope="session")
+def templates(tmp_path_factory: pytest.TempPathFactory, engine: Engine) -> tuple[Path, Path]:
+    """A project with an empty stack, and one with its settings: made once, copied for each test."""
+    empty = make_project(tmp_path_factory.mktemp("empty"), engine)
+    configured = Project(tmp_path_factory.mktemp("configured") / "copy", engine)
+    shutil.copytree(empty.root, configured.root)
+    configured.configure(serving={"models": {"hl": {}}})
+    answer = configured.pulumi("config", "set", "--secret", "backend_key", stdin="canary-77aa")
     assert answer.returncode == 0, answer.stderr
-    return project
+    return empty.root, configured.root
+
+
+@pytest.fixture
+def project(tmp_path: Path, engine: Engine, templates: tuple[Path, Path]) -> Project:
+    shutil.copytree(templates[0], tmp_path / "project")
+    return Project(tmp_path / "project", engine)
+
+
+@pytest.fixture
+def configured(tmp_path: Path, engine: Engine, templates: tuple[Path, Path]) -> Project:
+    shutil.copytree(templates[1], tmp_path / "project")
+    return Project(tmp_path / "project", engine)

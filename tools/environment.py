@@ -53,6 +53,8 @@ def install(program: Path) -> None:
     call([*pip, "--require-hashes", "-r", LOCK])
     own = [part for folder in EDITABLE for part in ("-e", folder)]
     call([*pip, "--no-deps", "--no-build-isolation", *own])
+    say("compiling what the program imports")
+    call([VENV / "bin" / "python", "-m", "tools.bytecode"])
     STAMP.write_text(wanted_stamp())
 
 

@@ -1,6 +1,6 @@
 """Compile what the program imports, once, when the environment is made.
 
-`PYTHONDONTWRITEBYTECODE` is set in many containers and CI systems; every process would then compile the Azure SDK again,
+`PYTHONDONTWRITEBYTECODE` is set in many containers and CI systems; every process then compiles the Azure SDK again,
 which costs more than the program itself (measured: 9.3 s of CPU for registering the dev stack, 4.8 s compiled).
 """
 

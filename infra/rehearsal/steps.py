@@ -106,6 +106,11 @@ def _unprotect(sandbox: Sandbox, _: OnEvent) -> None:
     sandbox.stack.import_stack(state)
 
 
+def _preview_destroy(sandbox: Sandbox, on_event: OnEvent) -> None:
+    """What `pulumi destroy` does first; with --skip-preview it would delete all that is not protected, then fail."""
+    sandbox.stack.destroy(preview_only=True, on_event=on_event)
+
+
 def _destroy(sandbox: Sandbox, on_event: OnEvent) -> None:
     sandbox.stack.destroy(on_event=on_event)
 
@@ -145,6 +150,14 @@ def _gateway_updated(record: Record, _: Sandbox) -> str | None:
 def _untouched(record: Record, _: Sandbox) -> str | None:
     touched = record.touched()
     return f"expected nothing to change, but {join(touched)} did" if touched else None
+
+
+def _nothing_gone(_: Record, sandbox: Sandbox) -> str | None:
+    before = sum(bool(resource.get("custom")) for resource in sandbox.resources())
+    left = len(Store(sandbox.azure_state).read().resources)
+    return (
+        None if left >= before > 0 else f"nothing may be gone after a refused destroy, but {left} of {before} are left"
+    )
 
 
 def _subscription_empty(_: Record, sandbox: Sandbox) -> str | None:

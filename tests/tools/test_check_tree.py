@@ -36,7 +36,10 @@ CAUGHT = {
 ALLOWED = {
     "hashed lock": ("requirements/a.lock", f"numpy==2.0.0 ; python_version < '3.13' \\\n    {HASH}\n"),
     "path below a variable": ("tools/x.sh", 'cd "$HOME/work/it"'),
-    "path on the node": ("cloud_init/templates/a", "/var/lib/huddle and /home/{{ user }}/.ssh and /opt/huddle"),
+    "path on the node": (
+        "cloud_init/templates/a",
+        "/var/lib/huddle /home/{{ user }}/.ssh /home/huddle/.ssh /ro" + "ot/.ssh",
+    ),
     "the word in prose": ("docs/a.md", "skip this section, to do so is fine; a working tree at work/main"),
     "skip outside of tests": ("infra/a.py", "def skip(self): ..."),
     "requirements list": ("requirements/a.in", "numpy==2.0.0\n"),

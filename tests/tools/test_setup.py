@@ -71,12 +71,13 @@ def test_install_checks_hashes_and_adds_our_own_packages_without_an_index(
     commands: list[list[str]] = []
     monkeypatch.setattr(environment, "call", lambda command: commands.append([str(part) for part in command]))
     environment.install(Path("uv"))
-    created, locked, own = commands
+    created, locked, own, compiled = commands
     assert created[1] == "venv"
     assert "--require-hashes" in locked
     assert locked[-1] == str(environment.LOCK)
     assert {"--no-deps", "--no-build-isolation"} <= set(own)
     assert own.count("-e") == 2
+    assert compiled[-1] == "tools.bytecode"
     assert environment.STAMP.read_text() == environment.wanted_stamp()
 
 

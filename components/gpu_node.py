@@ -206,11 +206,11 @@ class GpuNode(pulumi.ComponentResource):
     def _run_command(self) -> compute.VirtualMachineRunCommandByVirtualMachine:
         """Applies the bundle as root and waits for the node to serve.
 
-        It runs again when the script changes and when the VM behind the same name is another one: Azure has deleted the
-        command with the old VM, and its tag, made from the new VM's own id, turns that into an update, which is a PUT
-        and so creates it. The VM's name is plain text on purpose: an output would make Pulumi delete the command
-        before it replaces the VM, which Azure refuses while the VM is deallocated. For the same reason the command
-        goes with its VM on destroy.
+        It runs again when the script changes, and when the VM behind the same name is another one, for Azure deletes a
+        command with its VM. `deleted_with` tells Pulumi so: the command is replaced with its VM and never deleted by a
+        call of its own, which Azure refuses while a VM is deallocated. Older engines, which only skip that call,
+        see the new VM's own id in a tag instead and update the command, which is a PUT and so creates it. That is why
+        the VM's name is plain text here: an output in the path would be a third, worse way, deletion first.
         """
         args = self._args
         return compute.VirtualMachineRunCommandByVirtualMachine(

@@ -123,8 +123,8 @@ class Recorded:
 
     @property
     def aliases(self) -> tuple[Any, ...]:
-        """Aliases that the program gave; those of the SDK for older API versions (another type) are left out."""
-        return tuple(alias for alias in self.request.aliases if not (alias.spec.type and not alias.spec.name))
+        """Aliases that the program gave, without the SDK's own for older API versions of the type."""
+        return tuple(alias for alias in self.request.aliases if not alias.spec.type.startswith("azure-native:"))
 
 
 @dataclass

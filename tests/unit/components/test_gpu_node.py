@@ -242,7 +242,7 @@ def test_the_command_waits_for_its_vm_and_for_what_the_script_needs() -> None:
 
 
 def test_a_new_vm_behind_the_same_name_runs_the_command_again(preview: bool) -> None:
-    """By an update: the tag differs and nothing in the path does, so Pulumi neither deletes nor replaces it."""
+    """With its VM where the engine knows how, else by an update: the tag differs and nothing in the path does."""
     recording = dev(preview)
     command, machine = recording.one(APPLY, "node-1-apply"), vm(recording)
     assert command["tags.vm-id"] == (UNKNOWN if preview else "00000003-0000-4000-8000-000000001687")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -72,6 +73,9 @@ def test_performance_is_stated_only_where_it_can_be_bought() -> None:
     prod = build(plan("prod")).one(DISK)
     assert (prod["diskIOPSReadWrite"], prod["diskMBpsReadWrite"], prod["maxShares"]) == (8000, 1200, 15)
     assert prod["sku.name"] == "PremiumV2_LRS"
+    asked_for = replace(plan(), model_store=replace(plan().model_store, iops=9000, mbps=900))
+    refused = build(asked_for).one(DISK)
+    assert (refused["diskIOPSReadWrite"], refused["diskMBpsReadWrite"]) == (None, None)
 
 
 @pytest.mark.parametrize(("sku", "zones"), [("Premium_LRS", ["1"]), ("Premium_ZRS", None), ("StandardSSD_ZRS", None)])

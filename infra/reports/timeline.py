@@ -17,6 +17,7 @@ from rich.text import Text
 from infra.plan import Plan
 from infra.reports import durations as table
 from infra.reports.durations import ASSUMPTION, Durations, Operation, plain_type
+from infra.reports.shorten import in_middle
 
 GATEWAY_TYPE = "azure-native:apimanagement:ApiManagementService"
 BASTION_TYPE = "azure-native:network:BastionHost"
@@ -221,7 +222,7 @@ def _row(span: Span, total_s: float, names: int, room: int) -> Text:
     scale = room / total_s if total_s else 0.0
     left = min(int(span.start_s * scale), room - 1)
     length = max(1, min(round(span.end_s * scale), room) - left)
-    name = _shortened(span.name, names)
+    name = in_middle(span.name, names)
     style = "bold" if span.critical else "dim"
     return Text.assemble(
         (f"{name:<{names}}  {clock(span.start_s)}  {clock(span.duration_s)}  ", style),
@@ -230,14 +231,6 @@ def _row(span: Span, total_s: float, names: int, room: int) -> Text:
         no_wrap=True,
         overflow="crop",
     )
-
-
-def _shortened(name: str, width: int) -> str:
-    """Cut in the middle: names here differ at their ends."""
-    if len(name) <= width:
-        return name
-    tail = (width - 1) * 2 // 3
-    return f"{name[: width - 1 - tail]}…{name[-tail:]}"
 
 
 def _footer(timeline: Timeline, drawn: int) -> list[str]:

@@ -287,7 +287,7 @@ class _Running:
     late: PlainError | None = None
     outputs: dict[str, Any] = field(default_factory=dict)  # as computed, before secrets were taken out
 
-    def close(self, state: State, status: str, error: Exception | None = None) -> None:
+    def close(self, state: State, status: str, error: BaseException | None = None) -> None:
         """Write down how it ended."""
         entry = state.operations[self.record.seq - 1]
         entry.end, entry.status, entry.locks = now(), status, []

@@ -1,6 +1,10 @@
 """A client that talks to the provider as the engine does: Check before every Create and Update, old inputs along."""
 
 import hashlib
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,12 +24,12 @@ class RefusedError(Exception):
     """The provider said no."""
 
 
-class CheckRefused(RefusedError):
+class CheckRefusedError(RefusedError):
     """Check found failures."""
 
 
 @dataclass
-class Partial(RefusedError):
+class PartialError(RefusedError):
     """The resource exists all the same."""
 
     resource: "Made"
@@ -74,6 +78,18 @@ class Azure:
     def set_faults(self, document: Any) -> None:
         self._faults.write_text(document if isinstance(document, str) else yaml.safe_dump(document))
 
+    @contextmanager
+    def under_way(self, name: str, call: Callable[..., Any], *arguments: Any) -> Iterator[None]:
+        """Run a call slowly in a thread; the body runs while that operation is in flight."""
+        self.set_faults({"faults": [{"kind": "slow", "delay_s": 0.5, "match": {"name": name}}]})
+        with ThreadPoolExecutor(1) as pool:
+            future = pool.submit(call, *arguments)
+            while not self.state.running():
+                assert not future.done(), future.result()
+                time.sleep(0.01)
+            yield
+            future.result()
+
     @property
     def state(self) -> State:
         return self.cloud.store.read()
@@ -95,7 +111,7 @@ class Azure:
     def checked(self, type_: str, logical: str, inputs: dict[str, Any], olds: dict[str, Any] | None = None):
         news, failures = self.check(type_, logical, inputs, olds)
         if failures:
-            raise CheckRefused("; ".join(failures))
+            raise CheckRefusedError("; ".join(failures))
         return news
 
     def create(self, type_: str, logical: str, inputs: dict[str, Any], timeout: float = 0.0) -> Made:
@@ -208,5 +224,5 @@ def _refusal(error: grpc.RpcError, type_: str, logical: str, inputs: dict[str, A
             detail = provider_pb2.ErrorResourceInitFailed()
             status_pb2.Status.FromString(value).details[0].Unpack(detail)
             outputs = from_wire(detail.properties)
-            return Partial(Made(type_, logical, detail.id, inputs, outputs), list(detail.reasons))
+            return PartialError(Made(type_, logical, detail.id, inputs, outputs), list(detail.reasons))
     return RefusedError(error.details())

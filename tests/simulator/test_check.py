@@ -6,7 +6,7 @@ from pulumi.runtime.proto import provider_pb2
 
 from simulator.values import UNKNOWN
 from tests.simulator import builders as b
-from tests.simulator.engine import CheckRefused
+from tests.simulator.engine import CheckRefusedError
 
 Autonaming = provider_pb2.CheckRequest.AutonamingOptions
 
@@ -144,5 +144,5 @@ def test_name_rules(azure, type_, inputs, words):
 def test_good_names_pass(azure):
     group = b.group(azure)
     assert group.id.endswith("/resourceGroups/rg-test")
-    with pytest.raises(CheckRefused, match=r"groupShortName"):
+    with pytest.raises(CheckRefusedError, match=r"groupShortName"):
         azure.create("monitor:ActionGroup", "alerts", b.in_group(groupShortName="far-too-long-name", location="global"))

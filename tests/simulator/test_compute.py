@@ -1,12 +1,11 @@
 """VMs, disks, quota, run commands."""
 
 import base64
-import threading
 
 import pytest
 
 from tests.simulator import builders as b
-from tests.simulator.engine import Partial, RefusedError
+from tests.simulator.engine import PartialError, RefusedError
 
 RUN_COMMAND = "compute:VirtualMachineRunCommandByVirtualMachine"
 
@@ -282,16 +281,12 @@ def test_two_vms_attaching_one_disk_at_once(ground):
     azure, network = ground
     disk = b.disk(azure)
     nics = [b.nic(azure, network, f"nic-{number}") for number in (1, 2)]
-    azure.set_faults({"faults": [{"kind": "slow", "delay_s": 0.5, "match": {"name": "node-1"}}]})
-    first = threading.Thread(target=b.vm, args=(azure, nics[0], "node-1", (b.data_disk(disk),)))
-    first.start()
-    while not azure.state.running():
-        threading.Event().wait(0.01)
-    with pytest.raises(
-        RefusedError, match=r"OperationNotAllowed.*Resource is being used by another operation.*disks/models"
+    words = r"OperationNotAllowed.*Resource is being used by another operation.*disks/models"
+    with (
+        azure.under_way("node-1", b.vm, azure, nics[0], "node-1", (b.data_disk(disk),)),
+        pytest.raises(RefusedError, match=words),
     ):
         b.vm(azure, nics[1], "node-2", (b.data_disk(disk),))
-    first.join()
     assert b.vm(azure, nics[1], "node-2", (b.data_disk(disk),)).id
 
 
@@ -385,7 +380,9 @@ def test_a_run_command_says_that_it_is_simulated(azure):
 def test_a_failing_node_fails_the_deployment_and_the_next_update_tries_again(azure):
     azure.set_faults({"faults": [{"kind": "run_command", "times": 1, "match": {"name": "apply"}}]})
     b.node(azure)
-    with pytest.raises(Partial, match=r"(?s)VMExtensionProvisioningError.*exit status=1.*does not serve") as caught:
+    with pytest.raises(
+        PartialError, match=r"(?s)VMExtensionProvisioningError.*exit status=1.*does not serve"
+    ) as caught:
         azure.create(RUN_COMMAND, "apply", b.run_command_inputs())
     half = caught.value.resource
     assert half.outputs["instanceView"]["exitCode"] == 1 and half.outputs["provisioningState"] == "Failed"

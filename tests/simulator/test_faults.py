@@ -5,7 +5,7 @@ import pytest
 from simulator.errors import SimulatorError
 from simulator.faults import load
 from tests.simulator import builders as b
-from tests.simulator.engine import Partial, RefusedError
+from tests.simulator.engine import PartialError, RefusedError
 
 
 def faults(*entries):
@@ -73,7 +73,7 @@ def test_throttle(azure):
 
 def test_partial_and_own_message(azure):
     azure.set_faults(faults({"kind": "partial", "code": "Boom", "message": "The rack is on fire."}))
-    with pytest.raises(Partial, match=r'Code="Boom" Message="The rack is on fire."'):
+    with pytest.raises(PartialError, match=r'Code="Boom" Message="The rack is on fire."'):
         b.group(azure)
 
 

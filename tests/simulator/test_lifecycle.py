@@ -11,7 +11,7 @@ from simulator.errors import SimulatorError
 from simulator.store import OperationRecord, Resource, Store
 from simulator.values import UNKNOWN
 from tests.simulator import builders as b
-from tests.simulator.engine import Partial, RefusedError
+from tests.simulator.engine import PartialError, RefusedError
 
 
 def test_create_is_refused_when_the_name_exists(azure):
@@ -162,7 +162,7 @@ def test_import_reads_inputs_from_the_id_and_the_body(azure):
 def test_partial_failure_keeps_the_resource_for_the_next_update(azure):
     azure.set_faults({"faults": [{"kind": "partial", "match": {"type": "compute:Disk"}, "times": 1}]})
     b.group(azure)
-    with pytest.raises(Partial) as caught:
+    with pytest.raises(PartialError) as caught:
         b.disk(azure)
     half = caught.value.resource
     assert half.id.endswith("/disks/models") and half.outputs["provisioningState"] == "Failed"
@@ -176,7 +176,7 @@ def test_partial_failure_keeps_the_resource_for_the_next_update(azure):
 def test_a_timeout_leaves_a_partial_resource(azure):
     azure.set_faults({"faults": [{"kind": "slow", "delay_s": 30, "match": {"type": "compute:Disk"}}]})
     b.group(azure)
-    with pytest.raises(Partial, match=r"operation timed out"):
+    with pytest.raises(PartialError, match=r"operation timed out"):
         azure.create("compute:Disk", "models", b.disk_inputs(), timeout=0.05)
     assert azure.state.operations[-1].status == "partial"
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from simulator import redaction
 from simulator.values import UNKNOWN, Secret, from_wire, reveal, to_wire
 from tests.simulator import builders as b
-from tests.simulator.engine import Partial, RefusedError
+from tests.simulator.engine import PartialError, RefusedError
 
 CANARY = "CANARY-4f1c-do-not-leak"
 
@@ -108,7 +108,7 @@ def test_a_partial_failure_holds_no_secret_text(azure):
     b.node(azure)
     body = b.run_command_inputs(source={"script": Secret(f"export TOKEN={CANARY}")}, parameters=[])
     body["protectedParameters"] = [{"name": "token", "value": Secret(CANARY)}]
-    with pytest.raises(Partial) as caught:
+    with pytest.raises(PartialError) as caught:
         azure.create("compute:VirtualMachineRunCommandByVirtualMachine", "apply", body)
     assert CANARY not in str(caught.value)
     assert CANARY not in azure.cloud.store.path.read_text()

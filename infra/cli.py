@@ -126,9 +126,9 @@ def make_secrets(
 @app.command()
 def docs() -> None:
     """Write the generated documents anew: settings and ports reference, pictures."""
-    from infra.reports import settings_doc  # noqa: PLC0415
+    from infra.reports import documents  # noqa: PLC0415
 
-    for path in settings_doc.write_all(stack_file.ROOT):
+    for path in documents.write_all(stack_file.ROOT):
         typer.echo(path)
 
 

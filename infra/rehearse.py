@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -58,8 +59,12 @@ def _report(console: Console, plan: Plan, rehearsal: Rehearsal) -> None:
     console.print()
     console.print(tree_view.render(resources, plan.stack))
     console.print()
-    console.print(timeline.render(timeline.critical_path(resources), width=console.width))
+    console.print(timeline.render(_timeline(plan, resources), width=console.width))
     show_outputs(console, rehearsal.outputs)
+
+
+def _timeline(plan: Plan, resources: Sequence[graph.Registered]) -> timeline.Timeline:
+    return timeline.critical_path(resources, variants=timeline.variants_of(plan))
 
 
 def _as_json(plan: Plan, rehearsal: Rehearsal) -> dict[str, object]:
@@ -70,6 +75,6 @@ def _as_json(plan: Plan, rehearsal: Rehearsal) -> dict[str, object]:
         "succeeded": rehearsal.succeeded,
         "steps": [result.as_json() for result in rehearsal.results],
         "resources": len([resource for resource in resources if resource.custom]),
-        "timeline": timeline.to_json(timeline.critical_path(resources)),
+        "timeline": timeline.to_json(_timeline(plan, resources)),
         "outputs": rehearsal.outputs,
     }

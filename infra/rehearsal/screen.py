@@ -14,6 +14,8 @@ from infra.plan import Plan
 from infra.rehearsal.runner import Rehearsal, StepResult
 from infra.rehearsal.steps import Step
 
+WIDE = 110
+"""Columns from which on the command of each step is shown too."""
 SIMULATED = "simulated Azure: nothing is created, nothing is paid"
 
 
@@ -25,14 +27,7 @@ class Screen:
         self.expected = expected_resources
         self._progress: Progress | None = None
         self._task: TaskID | None = None
-        console.print(
-            Text.assemble(
-                ("Rehearsing ", ""),
-                (f"{plan.stack}", "bold"),
-                (f" in {plan.location} on the ", ""),
-                (SIMULATED, "yellow"),
-            )
-        )
+        console.print(Text.assemble("Rehearsing ", (plan.stack, "bold"), " on a ", (SIMULATED, "yellow")))
 
     def started(self, step: Step) -> None:
         """Open a progress line."""
@@ -61,15 +56,15 @@ class Screen:
             self._progress.stop()
             self._progress = None
         good = result.problem is None
-        self.console.print(
-            Text.assemble(
-                ("✓ " if good else "✗ ", "green" if good else "red"),
-                f"{result.step.title:<36}",
-                (f"{result.outcome:<28}", "bold"),
-                (f"{result.seconds:5.1f} s   ", "dim"),
-                (result.step.command, "dim"),
-            )
+        line = Text.assemble(
+            ("✓ " if good else "✗ ", "green" if good else "red"),
+            f"{result.step.title:<36}",
+            (f"{result.outcome:<25}", "bold"),
+            (f"{result.seconds:5.1f} s", "dim"),
         )
+        if self.console.width >= WIDE:
+            line.append(f"   {result.step.command}", style="dim")
+        self.console.print(line)
         if not good:
             self.console.print(f"  {result.problem}", style="red", highlight=False)
             if result.next_step:
@@ -98,7 +93,7 @@ def show_summary(console: Console, plan: Plan, rehearsal: Rehearsal, kept_in: st
     if rehearsal.succeeded:
         text = (
             f"[green]The whole life of [bold]{plan.stack}[/bold] went as expected[/green] in {seconds:.0f} s "
-            f"({len(rehearsal.results)} steps) on the {SIMULATED}.\n"
+            f"({len(rehearsal.results)} steps) on a {SIMULATED}.\n"
             f"With Azure credentials, the same program is: [bold]make up STACK={plan.stack}[/bold]"
         )
     else:

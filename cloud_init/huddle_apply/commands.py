@@ -14,9 +14,7 @@ LOG_LINES = 40
 SERVICE_USER = "huddle"
 
 
-def run(
-    argv: Sequence[str], *, deadline_s: float, env: Mapping[str, str] | None = None, as_service_user: bool = False
-) -> str:
+def run(argv: Sequence[str], *, deadline_s: float, env: Mapping[str, str] | None = None) -> str:
     """Run a program and return its output.
 
     Raises:
@@ -35,7 +33,6 @@ def run(
             timeout=deadline_s,
             env={**os.environ, **(env or {})},
             check=False,
-            **(_service_user() if as_service_user else {}),
         )
     except OSError as error:
         raise ApplyError(f"`{shown}` cannot be started: {error.strerror or error}") from error
@@ -46,6 +43,32 @@ def run(
         last = next((line for line in reversed(done.stdout.splitlines()) if line.strip()), "it said nothing")
         raise ApplyError(f"`{shown}` failed with exit code {done.returncode}: {last.strip()}", tail(done.stdout))
     return done.stdout
+
+
+def stream(argv: Sequence[str], *, deadline_s: float, env: Mapping[str, str] | None = None) -> None:
+    """Run one of our own programs as the services' user; its progress goes to our output.
+
+    Raises:
+        ApplyError: with the last line of its stderr, where our programs say in one sentence what is wrong.
+    """
+    everything = {**os.environ, **(env or {})}
+    try:
+        done = subprocess.run(
+            argv,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            errors="replace",
+            timeout=deadline_s,
+            env=everything,
+            check=False,
+            **_service_user(),
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ApplyError(f"did not end within {deadline_s:.0f} s; what is done is kept, apply again") from error
+    if done.returncode != 0:
+        *log, sentence = done.stderr.strip().splitlines() or ["it said nothing"]
+        raise ApplyError(sentence, tail("\n".join(log)))
 
 
 def output(argv: Sequence[str], *, deadline_s: float) -> str | None:

@@ -74,7 +74,7 @@ def _from_vault(layout: Layout, wanted: Mapping[str, Any], vault: Vault, ledger:
                 del missing[name]
         except _NotYetError as problem:
             if time.monotonic() < end:
-                time.sleep(_PAUSE_S)
+                time.sleep(min(_PAUSE_S, deadline_s / 10))
                 continue
             if all((layout.credentials / name).is_file() for name in missing):
                 ledger.warn(f"{problem}; the secrets of the last time are used")

@@ -33,7 +33,7 @@ def wait_for_cloud_init(ledger: Ledger, deadline_s: float) -> None:
             raise ApplyError(f"cloud-init failed on this machine: {detail}; see {_LOG}")
         if time.monotonic() > end:
             raise ApplyError(f"cloud-init is still {status} after {deadline_s:.0f} s; see {_LOG}")
-        time.sleep(POLL_S)
+        time.sleep(min(POLL_S, deadline_s / 10))
 
 
 def _cloud_init() -> tuple[str, str]:
@@ -65,7 +65,7 @@ def wait_for_clock(ledger: Ledger, deadline_s: float) -> None:
         except ApplyError as failure:
             ledger.warn(f"the clock's state is not known: {failure}")
             return
-        time.sleep(POLL_S)
+        time.sleep(min(POLL_S, deadline_s / 10))
     ledger.warn(f"the clock is not synchronised after {deadline_s:.0f} s; certificates may be refused")
 
 
@@ -79,7 +79,7 @@ def install_packages(packages: Sequence[str], deadline_s: float) -> None:
     if not missing:
         return
     environment = {"DEBIAN_FRONTEND": "noninteractive"}
-    wait = f"-oDPkg::Lock::Timeout={int(deadline_s / 2)}"
+    wait = f"-oDPkg::Lock::Timeout={deadline_s / 2:.0f}"
     commands.run(["apt-get", wait, "-qq", "update"], deadline_s=deadline_s, env=environment)
     commands.run(
         ["apt-get", wait, "-qq", "install", "--yes", "--no-install-recommends", *missing],

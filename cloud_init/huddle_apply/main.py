@@ -3,7 +3,8 @@
     apply DIGEST [--vault-uri URI --identity-client-id ID]
                    stage, check, switch, restart what changed, wait for answers; go back if they don't come
     apply --boot   the same for the current bundle, with nothing to go back to
-    apply --stage  only stage the current bundle's model files
+    apply [DIGEST] --stage
+                   only stage the model files, of the current bundle or of that one
 
 Exit codes: 0 serves, 1 failed (with the log's end on stderr), 2 wrong use.
 """
@@ -25,7 +26,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from . import credentials, files, libraries, machine, readiness, restarts, rootfs, staging, systemd
+from . import commands, credentials, files, libraries, machine, readiness, restarts, rootfs, staging, systemd
 from .credentials import Vault
 from .failure import ApplyError
 from .layout import Layout
@@ -33,6 +34,7 @@ from .ledger import Ledger, State, say
 from .unpacked import Unpacked
 
 _LOCK_FOR_PARENT = "--locked"
+_HUB_TOKEN = "HF_TOKEN"  # noqa: S105 - a variable's name, the one that the hub's client reads
 _LOG_CHARS = 3000
 """A run command shows the last 4 KiB of what a script says."""
 
@@ -40,10 +42,11 @@ _LOG_CHARS = 3000
 def main(arguments: Sequence[str]) -> int:
     """Run one of the three forms."""
     options = _parse(arguments)
+    os.umask(0o022)  # a run command's own mask would lock the services out of their libraries
     layout = Layout.from_environment()
     host = socket.gethostname()
     if options.stage:
-        return _stage(layout, host)
+        return _stage(layout, host, options.digest)
     digest = options.digest or layout.serving_digest()
     if digest is None:
         say("no bundle has been applied yet")
@@ -58,7 +61,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--vault-uri", help="key vault that holds the node's secrets")
     parser.add_argument("--identity-client-id", help="client id of the managed identity that may read them")
     parser.add_argument("--boot", action="store_true", help="re-apply the current bundle")
-    parser.add_argument("--stage", action="store_true", help="only stage the current bundle's model files")
+    parser.add_argument("--stage", action="store_true", help="only stage the model files")
     parser.add_argument(_LOCK_FOR_PARENT, action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if bool(options.vault_uri) != bool(options.identity_client_id):
@@ -92,21 +95,23 @@ def _only_one(layout: Layout, *, held: bool) -> Iterator[None]:
         yield
 
 
-def _stage(layout: Layout, host: str) -> int:
-    digest = layout.serving_digest()
+def _stage(layout: Layout, host: str, digest: str | None) -> int:
+    """Stage the model files of a bundle. What went wrong is the last line on stderr."""
+    digest = digest or layout.serving_digest()
     if digest is None:
-        say("no bundle has been applied yet")
+        sys.stderr.write("no bundle has been applied yet\n")
         return 1
     try:
         bundle = Unpacked.open(layout.bundles, digest, host)
-        staging.stage(layout, bundle.model, bundle.path, _hub_token(layout))
-    except ApplyError as failure:
-        say(str(failure))
+        staging.stage(layout, bundle.model, bundle.path, os.environ.get(_HUB_TOKEN) or _hub_token(layout))
+    except ApplyError as error:
+        sys.stderr.write(f"{error.log}\n{error}\n" if error.log else f"{error}\n")
         return 1
     return 0
 
 
 def _hub_token(layout: Layout) -> str:
+    """From systemd's credentials in the unit, from our own files as root."""
     folder = os.environ.get("CREDENTIALS_DIRECTORY")
     path = Path(folder) if folder else layout.credentials
     try:
@@ -128,7 +133,8 @@ class Application:
         """Prepare beside what serves, switch, restart what changed, wait for answers; go back if they don't come."""
         switched = False
         try:
-            bundle = Unpacked.open(self._layout.bundles, self._digest, self._host)
+            with self._ledger.phase("bundle"):
+                bundle = Unpacked.open(self._layout.bundles, self._digest, self._host)
             self._prepare(bundle)
             switched = True
             self._activate(bundle)
@@ -156,8 +162,14 @@ class Application:
             if not staging.in_store(layout, bundle.model):
                 installing.result()
             with ledger.phase("staging"):
-                staging.stage(layout, bundle.model, bundle.path, _hub_token(layout))
+                self._stage_as_service_user(bundle)
             installing.result()
+
+    def _stage_as_service_user(self, bundle: Unpacked) -> None:
+        """The same program that the unit runs at boot, as the same user, so that either can go on with the files."""
+        command = [sys.executable, "-B", str(bundle.path / "apply"), bundle.digest, "--stage"]
+        token = {_HUB_TOKEN: _hub_token(self._layout)}
+        commands.stream(command, deadline_s=bundle.deadline_s("staging"), env=token)
 
     def _install_libraries(self, bundle: Unpacked) -> None:
         with self._ledger.phase("libraries"):
@@ -240,6 +252,6 @@ class Application:
     def _report(status: dict[str, Any], code: int) -> int:
         """The last line is the status as JSON: the run command's output, read by `infra` and by people."""
         if code:
-            sys.stderr.write(f"huddle-apply: {status['failed_phase'] or 'bundle'}: {status['reason']}\n")
+            sys.stderr.write(f"huddle-apply: {status['failed_phase']}: {status['reason']}\n")
         sys.stdout.write(json.dumps(status) + "\n")
         return code

@@ -54,6 +54,7 @@ def wait(layout: Layout, bundle: Unpacked, ledger: Ledger, deadline_s: float) ->
     units = [service["unit"] for service in bundle.node["services"]]
     before = {unit: systemd.restarts_of(unit) for unit in units}
     end = time.monotonic() + deadline_s
+    pause_s = min(POLL_S, deadline_s / 10)
     reported = time.monotonic()
     while True:
         _refuse_broken(units, before)
@@ -65,8 +66,8 @@ def wait(layout: Layout, bundle: Unpacked, ledger: Ledger, deadline_s: float) ->
         if time.monotonic() - reported > _REPORT_S:
             reported = time.monotonic()
             say(f"not ready yet: {problem}")
-        time.sleep(POLL_S)
-    _check_ray(bundle, expects["ray"], ledger, end)
+        time.sleep(pause_s)
+    _check_ray(bundle, expects["ray"], ledger, end, pause_s)
 
 
 def _problem(layout: Layout, expects: Mapping[str, Any], units: Sequence[str]) -> str | None:
@@ -122,7 +123,7 @@ def _answer_problem(layout: Layout, wrapper: str, answer: Mapping[str, Any]) -> 
     return None
 
 
-def _check_ray(bundle: Unpacked, expected: Mapping[str, Any], ledger: Ledger, end: float) -> None:
+def _check_ray(bundle: Unpacked, expected: Mapping[str, Any], ledger: Ledger, end: float, pause_s: float) -> None:
     """Count Ray's nodes. A model across nodes needs them all; a replica serves without, so there it is a warning."""
     while True:
         alive = _ray_nodes(bundle)
@@ -140,7 +141,7 @@ def _check_ray(bundle: Unpacked, expected: Mapping[str, Any], ledger: Ledger, en
             return
         if time.monotonic() > end:
             raise ApplyError(problem, systemd.log_of("huddle-ray.service"))
-        time.sleep(POLL_S)
+        time.sleep(pause_s)
 
 
 def _ray_nodes(bundle: Unpacked) -> list[str]:

@@ -5,10 +5,12 @@ Serving reads only this copy, so the store may be slow, busy or away. A copy tha
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,7 +48,24 @@ def stage(layout: Layout, model: Mapping[str, Any], bundle: Path, token: str) ->
     Raises:
         ApplyError: neither the store nor the hub has it, or the disk is too small.
     """
-    target = layout.workspace / "models" / model["directory"]
+    models = layout.workspace / "models"
+    models.mkdir(exist_ok=True)
+    with _alone(models):
+        _stage(layout, model, bundle, token, models / model["directory"])
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """One staging at a time: at boot the unit and huddle-apply may meet."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _stage(layout: Layout, model: Mapping[str, Any], bundle: Path, token: str, target: Path) -> None:
     origin = layout.model_store / model["directory"]
     sources = tuple(_sources(origin))
     record = files.read_json(target / RECORD)

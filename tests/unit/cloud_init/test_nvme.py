@@ -1,7 +1,7 @@
-"""huddle-nvme on pretended disks: sparse files under real mkfs.xfs, blkid and wipefs; lsblk, mdadm and udevadm are fakes.
+"""huddle-nvme on pretended disks: sparse files under real mkfs.xfs, blkid and wipefs.
 
-A disk is a file; its model and its partitions are what the fake lsblk says. The fake mdadm makes an array out of disks by
-noting it, and the fake blkid tells members from the note.
+lsblk, mdadm and udevadm are fakes. A disk is a file; its model and its partitions are what the fake lsblk says. The
+fake mdadm makes an array out of disks by noting it, and the fake blkid tells members from the note.
 """
 
 from __future__ import annotations
@@ -66,9 +66,7 @@ class Machine:
         for disk in self.disks:
             with disk.open("wb") as file:
                 file.truncate(DISK_BYTES)
-        lines = [
-            f'NAME="{disk}" TYPE="disk" MODEL="{model}"' for disk, model in zip(self.disks, models, strict=True)
-        ]
+        lines = [f'NAME="{disk}" TYPE="disk" MODEL="{model}"' for disk, model in zip(self.disks, models, strict=True)]
         lines.append(f'NAME="{folder}/sr0" TYPE="rom" MODEL="{DIRECT}"')
         (folder / "disks").write_text("\n".join(lines) + "\n", encoding="utf-8")
         for name, body in FAKES.items():
@@ -118,7 +116,9 @@ def _real(name: str) -> str:
 def label(path: Path) -> tuple[str, str]:
     """Type and label of what is on a disk."""
     values = [
-        subprocess.run([_real("blkid"), "-p", "-s", tag, "-o", "value", str(path)], capture_output=True, text=True, check=False)
+        subprocess.run(
+            [_real("blkid"), "-p", "-s", tag, "-o", "value", str(path)], capture_output=True, text=True, check=False
+        )
         for tag in ("TYPE", "LABEL")
     ]
     return values[0].stdout.strip(), values[1].stdout.strip()
@@ -190,7 +190,9 @@ def test_an_array_that_nobody_assembled_is_assembled(tmp_path: Path) -> None:
     for child in (tmp_path / "children").iterdir():
         child.unlink()
     assert machine.boot().returncode == 0
-    assert machine.calls[2:] == [f"mdadm --assemble /dev/md/huddle-nvme --run --quiet {machine.disks[0]} {machine.disks[1]}"]
+    assert machine.calls[2:] == [
+        f"mdadm --assemble /dev/md/huddle-nvme --run --quiet {machine.disks[0]} {machine.disks[1]}"
+    ]
 
 
 def test_an_array_without_a_file_system_gets_one(tmp_path: Path) -> None:

@@ -1,0 +1,229 @@
+"""A pretended node: a root folder, programs on PATH that note what they are asked, and a wrapper that answers.
+
+The wrapper's answers depend on the bundle that the node's `current` link names, as they would on a real node.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import socket
+import threading
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import sha256
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from cloud_init import archive, contents
+from cloud_init.huddle_apply.layout import Layout
+from tests.unit.cloud_init.rendered import built
+
+BUILT_FOR = "huddleai-h100-node-1"
+KEY = "canary-backend-key-canary"
+PROGRAMS = {
+    "systemctl": r"""
+echo "systemctl $*" >>"$FAKE/calls"
+state() { cat "$FAKE/units/$1" 2>/dev/null || echo inactive; }
+set_state() { echo "$2" >"$FAKE/units/$1"; }
+case "$1" in
+    show)
+        case "$2" in
+            *ActiveState) state "${@: -1}" ;;
+            *NRestarts) cat "$FAKE/restarts/${@: -1}" 2>/dev/null || echo 0 ;;
+        esac
+        ;;
+    start)
+        for unit in "${@:3}"; do
+            if [[ -e "$FAKE/broken/$unit" ]]; then set_state "$unit" failed; else set_state "$unit" active; fi
+        done
+        ;;
+    stop) set_state "$2" inactive ;;
+esac
+""",
+    "journalctl": 'echo "the log of $2"\n',
+    "nvidia-smi": 'cat "$FAKE/gpus"\n',
+    "cloud-init": 'cat "$FAKE/cloud-init"\n',
+    "timedatectl": "echo yes\n",
+    "dpkg-query": 'grep --quiet --line-regexp "${@: -1}" "$FAKE/packages" && echo installed\n',
+    "apt-get": 'echo "apt-get $*" >>"$FAKE/calls"\n',
+    "sysctl": 'echo "sysctl $*" >>"$FAKE/calls"\n',
+}
+FAST_S = dict.fromkeys(("cloud_init", "clock", "packages", "credentials", "libraries", "staging", "readiness"), 1)
+
+
+@dataclass
+class Delivered:
+    """A bundle made for this test: what the product builds, with the node's facts bent to the pretended node."""
+
+    files: dict[str, bytes]
+    digest: str
+    packed: bytes = b""
+
+
+def deliver(port: int, *, replace: Mapping[str, bytes] | None = None, **facts: Any) -> Delivered:
+    """The dev bundle for this machine's host name. `facts` change node.json; `replace` changes files."""
+    host = socket.gethostname()
+    files = {path.replace(BUILT_FOR, host): content for path, content in built("dev").files.items()}
+    node = json.loads(files[f"nodes/{host}/node.json"])
+    node["node"], node["deadlines_s"] = host, FAST_S
+    node["expects"] = {**node["expects"], "wrapper": f"http://127.0.0.1:{port}", **facts.pop("expects", {})}
+    node |= facts
+    files[f"nodes/{host}/node.json"] = json.dumps(node).encode()
+    files["bin/huddle-ray-nodes"] = b'#!/bin/bash\ncat "$FAKE/ray-nodes"\n'
+    files |= replace or {}
+    small = io.BytesIO()  # in place of our package, which is half a megabyte
+    with zipfile.ZipFile(small, "w") as wheel:
+        wheel.writestr("huddle/cli.py", "")
+    files["wheels/huddle-0.1.0-py3-none-any.whl"] = small.getvalue()
+    del files["manifest.json"]
+    digests = {path: sha256(content).hexdigest() for path, content in files.items()}
+    files["manifest.json"] = json.dumps({"format": 1, "files": digests}).encode()
+    return Delivered(files, sha256(files["manifest.json"]).hexdigest())
+
+
+def packed(bundle: Delivered) -> Delivered:
+    """The same as an archive, under the archive's digest."""
+    content = archive.pack(bundle.files, executables=contents.executables(bundle.files))
+    return Delivered(bundle.files, sha256(content).hexdigest(), content)
+
+
+@dataclass
+class FakeNode:
+    """The node's folders, and the knobs of its pretended programs."""
+
+    root: Path
+    fake: Path
+    port: int = 0
+    dumb: set[str] = field(default_factory=set)  # digests of bundles that never answer
+    requests: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(self.root)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
+            "PATH": f"{self.fake}/bin:{os.environ['PATH']}",
+            "FAKE": str(self.fake),
+            "HUDDLE_ROOT": str(self.root),
+        }
+
+    def take(self, bundle: Delivered, content: bytes | None = None) -> None:
+        """Put an archive where deliveries arrive."""
+        incoming = self.root / "var/lib/huddle/incoming"
+        incoming.mkdir(parents=True, exist_ok=True)
+        (incoming / f"huddle-{bundle.digest}.tar.bz2").write_bytes(bundle.packed if content is None else content)
+
+    def unpack(self, bundle: Delivered) -> None:
+        """What huddle-apply of day 0 does, and its libraries as if they were installed."""
+        folder = self.layout.bundles / bundle.digest
+        for path, content in bundle.files.items():
+            target = folder / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
+            target.chmod(0o755 if path in contents.executables(bundle.files) else 0o644)
+        self.have_libraries(bundle)
+
+    def have_libraries(self, bundle: Delivered) -> None:
+        """An environment for the bundle's locks is there already."""
+        lock = bundle.files["requirements/engine.lock"]
+        name = f"engine-{sha256(lock).hexdigest()[:12]}"
+        made = self.layout.venvs / name
+        made.mkdir(parents=True, exist_ok=True)
+        (made / ".complete").touch()
+
+    def calls(self, *verbs: str) -> list[str]:
+        """What was asked of systemctl and others since the last look, of the given verbs only."""
+        path = self.fake / "calls"
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        path.unlink(missing_ok=True)
+        return [line for line in lines if any(line.split()[1] == verb for verb in verbs)]
+
+    def status(self) -> dict[str, Any]:
+        return json.loads(self.layout.status.read_text(encoding="utf-8"))
+
+    def serving(self) -> str | None:
+        return self.layout.serving_digest()
+
+    def set(self, name: str, text: str) -> None:
+        """Turn a knob: `gpus`, `cloud-init`, `packages`, `ray-nodes`, `answer`, `broken/<unit>`, `units/<unit>`."""
+        path = self.fake / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[FakeNode]:
+    """A node with its wrapper listening on a free port of the loopback."""
+    node = FakeNode(folder / "root", folder / "fake")
+    (node.fake / "bin").mkdir(parents=True)
+    (node.fake / "units").mkdir()
+    for name, body in PROGRAMS.items():
+        path = node.fake / "bin" / name
+        path.write_text(f"#!/bin/bash\nset -eu\n{body}", encoding="utf-8")
+        path.chmod(0o755)
+    node.set("gpus", "GPU 0: NVIDIA H100 NVL (UUID: GPU-0)\n")
+    node.set("cloud-init", json.dumps({"status": "done"}))
+    node.set("packages", "bzip2\nmdadm\npython3-venv\nxfsprogs\n")
+    node.set("ray-nodes", json.dumps(["10.0.0.4", "10.0.0.5"]))
+    credentials = node.layout.credentials
+    credentials.mkdir(parents=True)
+    for name in ("backend_key", "ray_token"):
+        (credentials / name).write_text(f"{KEY if name == 'backend_key' else 'canary-ray-token'}\n", encoding="utf-8")
+    store = node.layout.model_store / "Llama-3.2-3B-Instruct"
+    store.mkdir(parents=True)
+    (store / "config.json").write_text("{}", encoding="utf-8")
+    (store / "model.safetensors").write_bytes(bytes(range(256)) * 64)
+    node.layout.workspace.mkdir(parents=True)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _wrapper(node))
+    node.port = server.server_port
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    try:
+        yield node
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _wrapper(node: FakeNode) -> type[BaseHTTPRequestHandler]:
+    class Wrapper(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            question = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            node.requests.append(question)
+            digest = node.serving()
+            if digest is None or digest in node.dumb:
+                return self._answer(503, {"error": {"message": "the engine is not ready"}})
+            if self.headers["X-Backend-Key"] != KEY:
+                return self._answer(401, {"error": {"message": "the backend key is not valid"}})
+            expects = json.loads((node.layout.current / "nodes" / socket.gethostname() / "node.json").read_text())
+            asked = next(one for one in expects["expects"]["answers"] if one["model"] == question["model"])
+            body = {
+                "model": question["model"],
+                "choices": [{"message": {"content": "Hello"}}],
+                "usage": {"completion_tokens": 1},
+            }
+            bent = json.loads((node.fake / "answer").read_text()) if (node.fake / "answer").exists() else {}
+            prompt = bent.pop("prompt", asked["prompt_sha256"])
+            return self._answer(200, {**body, **bent}, prompt)
+
+        def _answer(self, status: int, body: Any, prompt: str | None = None) -> None:
+            content = json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(content)))
+            if prompt:
+                self.send_header("X-Huddle-Prompt-SHA256", prompt)
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    return Wrapper

@@ -1,0 +1,159 @@
+"""Model files on the NVMe: copied once, resumed, renewed, never mixed up."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from cloud_init.huddle_apply import staging
+from cloud_init.huddle_apply.failure import ApplyError
+from cloud_init.huddle_apply.layout import Layout
+
+MODEL: dict[str, Any] = {
+    "name": "m",
+    "directory": "Model-1B",
+    "repository": "org/Model-1B",
+    "revision": None,
+    "digest": None,
+}
+WEIGHTS = bytes(range(256)) * 1000
+
+
+class Place(NamedTuple):
+    layout: Layout
+    store: Path
+    copy: Path
+    bundle: Path
+
+    def stage(self, token: str = "", **changes: Any) -> None:
+        staging.stage(self.layout, {**MODEL, **changes}, self.bundle, token)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    layout = Layout(tmp_path / "root")
+    layout.workspace.mkdir(parents=True)
+    store = layout.model_store / "Model-1B"
+    store.mkdir(parents=True)
+    (store / "config.json").write_text("{}", encoding="utf-8")
+    (store / "sub").mkdir()
+    (store / "sub/weights.safetensors").write_bytes(WEIGHTS)
+    return Place(layout, store, layout.workspace / "models/Model-1B", tmp_path / "bundle")
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {
+        p.relative_to(folder).as_posix(): p.read_bytes()
+        for p in folder.rglob("*")
+        if p.is_file() and p.name != staging.RECORD
+    }
+
+
+def test_the_copy_is_the_store(place: Place) -> None:
+    place.stage()
+    assert tree(place.copy) == tree(place.store)
+
+
+def test_a_second_staging_reads_and_writes_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.stage()
+    monkeypatch.setattr(staging, "_copy_file", lambda *_: pytest.fail("copied again"))
+    place.stage()
+
+
+def test_what_was_published_since_is_renewed_and_what_was_removed_goes(place: Place) -> None:
+    (place.store / "old.txt").write_text("old", encoding="utf-8")
+    place.stage()
+    (place.store / "old.txt").unlink()
+    (place.store / "config.json").write_text('{"new": 1}', encoding="utf-8")
+    place.stage()
+    assert tree(place.copy) == tree(place.store)
+
+
+def test_a_copy_that_was_cut_off_goes_on_where_it_was(place: Place) -> None:
+    partial = place.copy / "sub/weights.safetensors.partial"
+    partial.parent.mkdir(parents=True)
+    partial.write_bytes(b"X" * 100)  # told apart from the store's bytes: they are not read again
+    place.stage()
+    assert (place.copy / "sub/weights.safetensors").read_bytes() == b"X" * 100 + WEIGHTS[100:]
+    assert not partial.exists()
+
+
+def test_a_store_that_is_away_does_not_stop_a_node_that_has_its_copy(place: Place) -> None:
+    place.stage()
+    before = tree(place.copy)
+    shutil.rmtree(place.store)
+    place.stage()
+    assert tree(place.copy) == before
+
+
+def test_links_of_an_alias_become_files(place: Place) -> None:
+    alias = place.layout.model_store / "alias"
+    alias.mkdir()
+    (alias / "config.json").symlink_to(place.store / "config.json")
+    place.stage(directory="alias")
+    copied = place.layout.workspace / "models/alias/config.json"
+    assert not copied.is_symlink()
+    assert copied.read_text(encoding="utf-8") == "{}"
+
+
+def test_a_file_that_is_written_meanwhile_is_noticed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    longer = [staging.Source("config.json", 99, 1), staging.Source("sub/weights.safetensors", len(WEIGHTS), 1)]
+    monkeypatch.setattr(staging, "_sources", lambda _: iter(longer))
+    with pytest.raises(ApplyError, match=r"config\.json changed while it was copied"):
+        place.stage()
+    assert not (place.copy / staging.RECORD).exists()
+
+
+def test_a_full_disk_is_said_before_anything_is_copied(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = type(shutil.disk_usage("/"))(10, 10, 0)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    with pytest.raises(ApplyError, match=r"has 0 GiB free, the model needs 0 GiB and 4 GiB reserve"):
+        place.stage()
+    assert not place.copy.exists()
+
+
+class TestTheHub:
+    """A model that the store does not have."""
+
+    @pytest.fixture(autouse=True)
+    def empty_store(self, place: Place) -> None:
+        shutil.rmtree(place.store)
+
+    def client(self, place: Place, body: str) -> None:
+        program = place.bundle / "venv/bin/hf"
+        program.parent.mkdir(parents=True)
+        program.write_text(f"#!/bin/bash\nset -eu\n{body}", encoding="utf-8")
+        program.chmod(0o755)
+
+    def test_the_hubs_client_fetches_it_with_the_token_in_its_environment(self, place: Place) -> None:
+        self.client(place, 'mkdir -p "$6"\necho "$HF_TOKEN" >"$6/token"\necho "$@" >"$6/words"\n')
+        place.stage("canary", revision="abc")
+        words = (place.copy / "words").read_text(encoding="utf-8").split()
+        assert words == f"download org/Model-1B --revision abc --local-dir {place.copy} --exclude original/*".split()
+        assert (place.copy / "token").read_text(encoding="utf-8") == "canary\n"
+        assert json.loads((place.copy / staging.RECORD).read_text(encoding="utf-8")) == {"revision": "abc"}
+
+    def test_it_is_fetched_again_for_another_revision_only(self, place: Place) -> None:
+        self.client(place, 'mkdir -p "$6"\necho x >>"$6/count"\n')
+        for revision in ("a", "a", "b"):
+            place.stage(revision=revision)
+        assert (place.copy / "count").read_text(encoding="utf-8") == "x\nx\n"
+
+    def test_a_refusal_says_what_to_do(self, place: Place) -> None:
+        self.client(place, "echo 'canary 401 Unauthorized' >&2\nexit 1\n")
+        with pytest.raises(
+            ApplyError, match=r"neither in the model store nor to be had from the hub .* model_hub_token"
+        ):
+            place.stage()
+        assert not (place.copy / staging.RECORD).exists()
+
+
+def test_the_copy_keeps_the_stores_times(place: Place) -> None:
+    os.utime(place.store / "config.json", ns=(10**18, 10**18))
+    place.stage()
+    assert (place.copy / "config.json").stat().st_mtime_ns == 10**18

@@ -7,10 +7,11 @@ docs/reference/settings.md is generated from the descriptions here.
 from __future__ import annotations
 
 from ipaddress import IPv4Network
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationInfo, field_validator
 
+from infra.skus import VM_SIZES
 from infra.vocabulary import (
     BastionSku,
     Delivery,
@@ -53,7 +54,7 @@ TagValue = Annotated[str, StringConstraints(max_length=256)]
 SshPublicKey = Annotated[
     str, StringConstraints(pattern=r"^(ssh-ed25519|ssh-rsa|ecdsa-sha2-\S+) [A-Za-z0-9+/=]+( .*)?$")
 ]
-ZoneNumber = Annotated[str, BeforeValidator(_text), StringConstraints(pattern=r"^[1-3]$")]
+ZoneNumber = Annotated[Literal["1", "2", "3"], BeforeValidator(_text)]
 Port = Annotated[int, Field(ge=1024, le=65_535)]
 NodeNumber = Annotated[int, Field(ge=1, strict=True)]
 Guid = Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$")]
@@ -113,7 +114,11 @@ class AutoShutdown(Section):
 class Nodes(Section):
     """The GPU VMs."""
 
-    size: str = Field("Standard_NC40ads_H100_v5", description="VM size; must be a GPU size this program knows.")
+    size: str = Field(
+        "Standard_NC40ads_H100_v5",
+        description="VM size with GPUs.",
+        json_schema_extra={"enum": list(VM_SIZES)},  # said here, checked in infra.rules with a better sentence
+    )
     count: int = Field(2, ge=1, le=64, description="Number of nodes.")
     quota_vcpus: int = Field(
         80, ge=0, description="vCPU quota you were granted for the size's family in this region (vCPUs)."

@@ -1,0 +1,43 @@
+"""All generated documents: what each must say now, and writing them. `infra docs` calls `write_all`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from infra import program, stack_file
+from infra.reports import picture, ports_view, settings_doc
+from infra.vocabulary import Target
+
+PORTS_STACK = "dev"
+"""The stack whose ports stand in the reference."""
+
+
+def documents(root: Path = stack_file.ROOT) -> dict[str, str]:
+    """Every generated file's text by its path from the root.
+
+    Raises:
+        InputError: a stack file is wrong.
+    """
+    plans = {stack: program.load_plan(stack, root) for stack in stack_file.names(root)}
+    pictures = {
+        f"docs/pictures/{stack}.svg": picture.render(plan)
+        for stack, plan in plans.items()
+        if plan.target is Target.AZURE
+    }
+    return {
+        "docs/reference/settings.md": settings_doc.page(),
+        "docs/reference/ports.md": ports_view.to_markdown(plans[PORTS_STACK]),
+        **pictures,
+    }
+
+
+def write_all(root: Path = stack_file.ROOT) -> list[str]:
+    """Write every generated file anew; returns the paths whose text changed."""
+    changed = []
+    for name, text in documents(root).items():
+        path = root / name
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            changed.append(name)
+    return changed

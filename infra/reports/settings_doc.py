@@ -1,0 +1,188 @@
+"""The reference page of the stack file, made from the settings' own schema: it can't say what the code doesn't."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from infra import stack_file
+from infra.reports.templating import TEMPLATES, fill
+from infra.settings import LOCATION_KEY, SECRET_KEYS, Settings
+from infra.skus import GATEWAY_TIERS, REFUSED_TIERS, SHARED_DISKS, VM_SIZES, max_shares
+from infra.vocabulary import DiskSku
+
+Schema = Mapping[str, Any]
+MINIMAL_STACK = TEMPLATES / "minimal_stack.yaml"
+
+
+@dataclass(frozen=True)
+class Key:
+    """One line of a section's table, ready for Markdown."""
+
+    key: str
+    allowed: str
+    default: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """One settings model and where it stands in the file: `serving.models.<name>`."""
+
+    heading: str
+    level: int
+    intro: str
+    rows: tuple[Key, ...]
+
+
+def page() -> str:
+    """docs/reference/settings.md."""
+    return fill(
+        "settings.md.j2",
+        project=stack_file.PROJECT,
+        location_key=LOCATION_KEY,
+        example=MINIMAL_STACK.read_text(encoding="utf-8"),
+        secrets=list(SECRET_KEYS.items()),
+        sections=sections(),
+        sizes=list(VM_SIZES.values()),
+        disks=_disks(),
+        tiers=list(GATEWAY_TIERS.values()),
+        refused_tiers=list(REFUSED_TIERS.items()),
+    )
+
+
+def _disks() -> list[tuple[str, str]]:
+    """Each shareable disk SKU with how many nodes may attach it, by size."""
+    return [(sku.value, _shares(sku)) for sku in DiskSku]
+
+
+def _shares(sku: DiskSku) -> str:
+    steps = {size: max_shares(sku, size) for size in (512, 4096, SHARED_DISKS[sku].max_size_gib)}
+    if len(set(steps.values())) == 1:
+        return f"{min(steps.values())}"
+    return ", ".join(f"{most} up to {size} GiB" for size, most in steps.items())
+
+
+def sections() -> tuple[Section, ...]:
+    """Every section, parents before children, in the models' order."""
+    schema = Settings.model_json_schema()
+    return tuple(_sections(schema, schema, "", 2))
+
+
+def _sections(schema: Schema, whole: Schema, path: str, level: int) -> Iterator[Section]:
+    rows, nested = [], []
+    for name, field in schema["properties"].items():
+        required = name in schema.get("required", ())
+        rows.append(_row(name, field, whole, required=required))
+        inner, suffix = _inner(field, whole)
+        if inner is not None:
+            nested.append((inner, f"{path}.{name}{suffix}".lstrip("."), level))
+    heading = f"`{path}`" if path else "Top level"
+    intro = schema["description"] if path else f"Each under `{stack_file.PROJECT}:<key>`, except the region."
+    yield Section(heading, level, " ".join(intro.split()), tuple(rows))
+    for inner, inner_path, inner_level in nested:
+        yield from _sections(inner, whole, inner_path, inner_level + (1 if path else 0))
+
+
+def _inner(field: Schema, whole: Schema) -> tuple[Schema | None, str]:
+    """The settings model that a field holds, and what stands between: nothing, or the key of a mapping."""
+    target = _resolved(field, whole)
+    if "properties" in target:
+        return target, ""
+    values = _values(target, whole)
+    return (values, ".<name>") if values and "properties" in values else (None, "")
+
+
+def _values(target: Schema, whole: Schema) -> Schema | None:
+    """What a mapping maps to; its keys may have to match a pattern."""
+    patterns = list(target.get("patternProperties", {}).values())
+    values = patterns[0] if patterns else target.get("additionalProperties")
+    return _resolved(values, whole) if isinstance(values, Mapping) else None
+
+
+def _resolved(field: Schema, whole: Schema) -> Schema:
+    """Follow a reference; of `X or nothing`, take X. What the field itself says wins over what it refers to."""
+    if "anyOf" in field:
+        (field_type,) = [option for option in field["anyOf"] if option.get("type") != "null"]
+        field = {**field_type, **{key: value for key, value in field.items() if key != "anyOf"}}
+    if "$ref" in field:
+        target: Schema = whole["$defs"][field["$ref"].rpartition("/")[2]]
+        return {**target, **{key: value for key, value in field.items() if key not in ("$ref", "description")}}
+    return field
+
+
+def _row(name: str, field: Schema, whole: Schema, *, required: bool) -> Key:
+    target = _resolved(field, whole)
+    return Key(
+        key=field.get("key", name),
+        allowed=_allowed(target, whole),
+        default="**required**" if required else _default(field, target),
+        text=_cell(field.get("description") or target["description"]),  # left out where both are the same
+    )
+
+
+def _allowed(target: Schema, whole: Schema) -> str:
+    """What a value may be, in a few words."""
+    if "enum" in target:
+        return ", ".join(f"`{value}`" for value in target["enum"])
+    match target.get("type"):
+        case "boolean":
+            return "`true`, `false`"
+        case "integer" | "number" as kind:
+            return _range("whole number" if kind == "integer" else "number", target)
+        case "array":
+            item = _allowed(_resolved(target["items"], whole), whole)
+            return f"list ({target['minItems']} or more) of {item}" if target.get("minItems") else f"list of {item}"
+        case "object" if "properties" in target:
+            return "a section, see below"
+        case "object":
+            return _mapping(target, whole)
+        case "string":
+            return _text(target)
+    raise TypeError(f"no words for {target}")
+
+
+def _range(what: str, target: Schema) -> str:
+    low, high = target.get("minimum"), target.get("maximum")
+    if low is not None and high is not None:
+        return f"{what}, {low} to {high}"
+    if low is not None:
+        return f"{what}, {low} or more"
+    if "exclusiveMinimum" in target:
+        return f"{what}, more than {target['exclusiveMinimum']:g}"
+    return what
+
+
+def _mapping(target: Schema, whole: Schema) -> str:
+    inner = _values(target, whole) or {}
+    if "properties" in inner:
+        return "a section for each name, see below"
+    most = f", {target['maxProperties']} or fewer" if "maxProperties" in target else ""
+    return f"mapping of name to {_allowed(inner, whole)}{most}"
+
+
+def _text(target: Schema) -> str:
+    if target.get("format") == "ipv4network":
+        return "IPv4 range (CIDR)"
+    if "pattern" in target:
+        return f"text like `{_cell(target['pattern'])}`"
+    least, most = target.get("minLength"), target.get("maxLength")
+    if least and most:
+        return f"text, {least} to {most} characters"
+    return f"text, up to {most} characters" if most else "text"
+
+
+def _default(field: Schema, target: Schema) -> str:
+    value = field.get("default")
+    if "properties" in target:
+        return "as below"
+    if value is None or value in ("", [], {}):
+        return "none"
+    return f"`{value if isinstance(value, str) else json.dumps(value)}`"
+
+
+def _cell(text: str) -> str:
+    """Text that may stand in a table's cell."""
+    return text.replace("|", "\\|")

@@ -84,7 +84,7 @@ class Fabric:
         for (low, low_us), (high, high_us) in pairwise(self.points):
             if moved <= high:
                 part = math.log(moved / low) / math.log(high / low)
-                return low_us * (high_us / low_us) ** part
+                return float(low_us * (high_us / low_us) ** part)
         raise AssertionError("points are sorted and cover the size")
 
 

@@ -127,7 +127,12 @@ def _run(prepared: Prepared, *, clear_leftovers: bool) -> int:
         Path(built.env["VLLM_CACHE_ROOT"]).parent.mkdir(parents=True, exist_ok=True)
         began = time.monotonic()
         code, asked = supervise.run(
-            built.argv, built.environment(os.environ), drain_s=request.shutdown_timeout_s, signals=signals, log=_log
+            built.argv,
+            built.environment(os.environ),
+            slot=request.slot,
+            drain_s=request.shutdown_timeout_s,
+            signals=signals,
+            log=_log,
         )
     if asked:
         record.clear()

@@ -133,7 +133,7 @@ def preflight(prepared: Prepared, *, clear_leftovers: bool) -> tuple[str, ...]:
         raise LaunchError(f"the workspace {request.workspace} is not writable by this user; give --workspace")
     if prepared.directory:
         files.check(request.served.model, prepared.directory)
-    done = _deal_with_leftovers(clear=clear_leftovers)
+    done = _deal_with_leftovers(request.slot, clear=clear_leftovers)
     if request.node.leads:
         network.check_port(request.host, request.port)
     if request.device is Device.CUDA and request.executor is not Executor.RAY:
@@ -144,8 +144,8 @@ def preflight(prepared: Prepared, *, clear_leftovers: bool) -> tuple[str, ...]:
     return done
 
 
-def _deal_with_leftovers(*, clear: bool) -> tuple[str, ...]:
-    left = processes.leftovers()
+def _deal_with_leftovers(slot: str, *, clear: bool) -> tuple[str, ...]:
+    left = processes.leftovers(slot)
     if not left:
         return ()
     names = ", ".join(f"{process.pid} ({process.name()})" for process in left)

@@ -7,13 +7,15 @@ from collections.abc import Iterable
 
 import psutil
 
-MARK = "HUDDLE_LAUNCH_ID"  # in the environment of every process that a launcher started: "<launcher's pid>-<its start>"
+# In the environment of every process that a launcher started: "<its pid>-<its start>@<slot>". The slot is the place that
+# one engine has on a node (workspace and port): neighbours in other slots are nobody's leftovers.
+MARK = "HUDDLE_LAUNCH_ID"
 _PR_SET_CHILD_SUBREAPER = 36
 
 
-def mark() -> str:
+def mark(slot: str) -> str:
     """This launcher's own mark."""
-    return _mark_of(psutil.Process())
+    return f"{_identity(psutil.Process())}@{slot}"
 
 
 def adopt_orphans() -> None:
@@ -38,15 +40,15 @@ def tree() -> list[psutil.Process]:
     return [process for process in psutil.Process().children(recursive=True) if _alive(process)]
 
 
-def leftovers() -> list[psutil.Process]:
-    """This user's processes that carry a launcher's mark while that launcher is gone."""
+def leftovers(slot: str) -> list[psutil.Process]:
+    """Processes that a launcher started in this slot while that launcher is gone."""
     found = []
     for process in psutil.process_iter():
         try:
-            owner = process.environ().get(MARK)
+            owner, _, place = process.environ().get(MARK, "").partition("@")
         except (psutil.Error, OSError):
             continue  # another user's, or gone
-        if owner and _alive(process) and not _launcher_lives(owner):
+        if place == slot and _alive(process) and not _launcher_lives(owner):
             found.append(process)
     return found
 
@@ -81,11 +83,11 @@ def _launcher_lives(owner: str) -> bool:
     if not pid.isdigit():
         return False
     try:
-        return _mark_of(psutil.Process(int(pid))) == owner
+        return _identity(psutil.Process(int(pid))) == owner
     except psutil.NoSuchProcess:
         return False
 
 
-def _mark_of(process: psutil.Process) -> str:
+def _identity(process: psutil.Process) -> str:
     """A pid alone may be given again; with the start time it is one process."""
     return f"{process.pid}-{process.create_time():.2f}"

@@ -68,6 +68,11 @@ class Request:
     program: str = "vllm"
 
     @property
+    def slot(self) -> str:
+        """The place of this engine on the node; two engines cannot share one."""
+        return f"{self.workspace}:{self.port}"
+
+    @property
     def world(self) -> int:
         """GPUs of the engine over all its nodes."""
         return self.tensor * self.pipeline

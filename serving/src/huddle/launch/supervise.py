@@ -59,6 +59,7 @@ def run(
     argv: Sequence[str],
     env: Mapping[str, str],
     *,
+    slot: str,
     drain_s: float,
     signals: Signals,
     log: Callable[[str], None],
@@ -71,7 +72,7 @@ def run(
     at the second, or `drain_s` + `grace_s` later, all that is left gets SIGTERM, and SIGKILL `kill_grace_s` after that.
     """
     processes.adopt_orphans()
-    child = subprocess.Popen(list(argv), env={**env, processes.MARK: processes.mark()}, start_new_session=True)
+    child = subprocess.Popen(list(argv), env={**env, processes.MARK: processes.mark(slot)}, start_new_session=True)
     log(f"started pid {child.pid}")
     asked = _wait(child, signals, None)
     if asked:

@@ -12,13 +12,12 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from simulator import faults as fault_module
-from simulator import references
+from simulator import bad_days, references
+from simulator.bad_days import BadDay
 from simulator.check import open_enum_errors
 from simulator.diff import normal_location
 from simulator.errors import ArmError, InitFailedError, PlainError, conflict, not_found
-from simulator.fault_effects import partial_failure, raise_faults
-from simulator.faults import Operation
+from simulator.operation import Operation
 from simulator.outputs import build_outputs
 from simulator.paths import group_of, parent_of, path_of
 from simulator.redaction import mark, private_texts, redact, restore, scrub, secret_texts
@@ -110,7 +109,8 @@ class Cloud:
         with self.store.transaction() as state:
             running = self._begin(request, kind, resource_id, state)
             try:
-                running.struck = self._strikes(running.op, request)
+                running.day = bad_days.strike(running.op, (running.op.name, request.logical_name))
+                running.op.run_command = running.day.run_command
                 self._accept(running)
             except (ArmError, PlainError) as error:
                 running.close(state, "failed", error)
@@ -172,14 +172,6 @@ class Cloud:
             old_inputs=reveal(request.old_inputs),
         )
 
-    def _strikes(self, op: Op, request: Request) -> list[fault_module.Fault]:
-        plan = fault_module.load()
-        op.state.quota["*"] = dict(plan.quota)
-        names = (op.name, request.logical_name)
-        struck = fault_module.strikes(plan, op.state.fault_uses, op.kind, op.key, names)
-        op.run_command = next((fault for fault in struck if fault.kind == "run_command"), None)
-        return struck
-
     def _validate(self, op: Op) -> None:
         """What ARM itself checks before a resource provider sees the request."""
         if op.kind is Operation.CREATE and op.old is not None:
@@ -225,12 +217,12 @@ class Cloud:
         op, request = running.op, running.request
         rules = rules_for(op.key)
         if op.kind is Operation.DELETE:
-            raise_faults(op, running.struck)
+            running.refuse()
             rules.delete(op)
             _lock(op, running.record)
             return
         self._validate(op)
-        raise_faults(op, running.struck)
+        running.refuse()
         (rules.create if op.kind is Operation.CREATE else rules.update)(op)
         _lock(op, running.record)
         resource = op.old or Resource(op.id, op.schema.token, {}, created=op.now)
@@ -254,7 +246,7 @@ class Cloud:
             outcome.refusal = not_found(op.id)
             running.close(op.state, "failed", outcome.refusal)
             return
-        outcome.failure = running.late or partial_failure(running.struck) or rules_for(op.key).settled(op, resource)
+        outcome.failure = running.late or running.day.failure or rules_for(op.key).settled(op, resource)
         if "provisioningState" in op.schema.outputs:
             resource.properties["provisioningState"] = "Failed" if outcome.failure else "Succeeded"
         inputs = running.request.inputs
@@ -264,8 +256,7 @@ class Cloud:
 
     def _delay_s(self, running: _Running) -> float:
         rules = rules_for(running.op.key)
-        slow = sum(fault.delay_s for fault in running.struck if fault.kind == "slow")
-        delay = slow + rules.typical_seconds * self.settings.time_scale
+        delay = running.day.delay_s + rules.typical_seconds * self.settings.time_scale
         return max(delay, self.settings.hold_s) if rules.exclusive(running.op) else delay
 
     def _wait(self, delay_s: float, timeout_s: float) -> PlainError | None:
@@ -283,9 +274,14 @@ class _Running:
     op: Op
     request: Request
     record: OperationRecord
-    struck: list[fault_module.Fault] = field(default_factory=list)
+    day: BadDay = field(default_factory=BadDay)
     late: PlainError | None = None
     outputs: dict[str, Any] = field(default_factory=dict)  # as computed, before secrets were taken out
+
+    def refuse(self) -> None:
+        """Raise the faults' refusal, if there is one."""
+        if self.day.refusal is not None:
+            raise self.day.refusal
 
     def close(self, state: State, status: str, error: BaseException | None = None) -> None:
         """Write down how it ended."""

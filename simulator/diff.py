@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import StrEnum, unique
+from enum import UNIQUE, StrEnum, verify
 from typing import Any, Final
 
 from simulator.naming import CREATE_BEFORE_DELETE
@@ -32,7 +32,7 @@ FORCE_NEW: Final[dict[str, frozenset[str]]] = {
 }
 
 
-@unique
+@verify(UNIQUE)
 class Kind(StrEnum):
     """How one property changed."""
 

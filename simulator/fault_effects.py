@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
+from simulator.bad_days import BadDay
 from simulator.errors import ArmError
 from simulator.faults import (
     CapacityCode,
@@ -12,7 +11,11 @@ from simulator.faults import (
     Fault,
     PartialFault,
     QuotaFault,
+    RunCommandFault,
+    SlowFault,
     ThrottleFault,
+    load,
+    strikes,
 )
 from simulator.rules.base import Op
 from simulator.rules.quota import exceeded
@@ -20,21 +23,27 @@ from simulator.rules.sizes import family_of, vcpus_of
 from simulator.values import dig
 
 
-def raise_faults(op: Op, faults: Iterable[Fault]) -> None:
-    """Refuse the operation when a fault says so."""
-    for fault in faults:
-        error = _refusal(op, fault)
-        if error is not None:
-            raise error if fault.message is None else ArmError(error.status, error.code, fault.message)
+def strike(op: Op, names: tuple[str, ...]) -> BadDay:
+    """What today's faults do to this operation.
 
-
-def partial_failure(faults: Iterable[Fault]) -> ArmError | None:
-    """The failure of a long-running operation that had been accepted."""
-    for fault in faults:
+    Raises:
+        SimulatorError: the fault file is wrong.
+    """
+    plan = load()
+    op.state.quota["*"] = dict(plan.quota)
+    day = BadDay()
+    for fault in strikes(plan, op.state.fault_uses, op.kind, op.key, names):
+        refusal = _refusal(op, fault)
+        if refusal is not None and day.refusal is None:
+            day.refusal = ArmError(refusal.status, refusal.code, fault.message or refusal.message)
         if isinstance(fault, PartialFault):
             text = fault.message or "An internal execution error occurred. Please retry later."
-            return ArmError(200, fault.code, text)
-    return None
+            day.failure = ArmError(200, fault.code, text)
+        elif isinstance(fault, SlowFault):
+            day.delay_s += fault.delay_s
+        elif isinstance(fault, RunCommandFault):
+            day.run_command = fault
+    return day
 
 
 def _refusal(op: Op, fault: Fault) -> ArmError | None:

@@ -7,29 +7,20 @@ from __future__ import annotations
 
 import hashlib
 import os
-from enum import StrEnum, unique
+from enum import UNIQUE, StrEnum, verify
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from simulator.errors import SimulatorError
-
-VARIABLE: Final = "AZURE_SIMULATOR_FAULTS"
-
-
-@unique
-class Operation(StrEnum):
-    """What a fault can strike."""
-
-    CREATE = "create"
-    UPDATE = "update"
-    DELETE = "delete"
+from simulator.operation import Operation
+from simulator.settings import FAULTS_VARIABLE as VARIABLE
 
 
-@unique
+@verify(UNIQUE)
 class CapacityCode(StrEnum):
     """Azure's ways of saying that a region or zone is full."""
 

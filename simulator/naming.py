@@ -11,7 +11,7 @@ import hashlib
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum, unique
+from enum import UNIQUE, StrEnum, verify
 from typing import Any, Final
 
 from simulator.paths import ArmPath
@@ -20,7 +20,7 @@ CREATE_BEFORE_DELETE: Final = "__createBeforeDelete"
 _UUID_PARAMS: Final = frozenset({"roleAssignmentName", "roleDefinitionId"})
 
 
-@unique
+@verify(UNIQUE)
 class AutonamingMode(StrEnum):
     """What the engine asks the provider to do about missing names."""
 

@@ -10,14 +10,17 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from simulator.errors import ArmError
-from simulator.faults import Operation, RunCommandFault
+from simulator.operation import Operation
 from simulator.paths import ArmPath
 from simulator.redaction import digest
 from simulator.schema import ResourceSchema
 from simulator.store import Resource, State
+
+if TYPE_CHECKING:
+    from simulator.faults import RunCommandFault
 
 
 @dataclass

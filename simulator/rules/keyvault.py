@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from simulator.errors import ArmError, bad_request, conflict
-from simulator.faults import Operation
+from simulator.operation import Operation
 from simulator.redaction import digest
 from simulator.rules.base import Op, Rules, imitates
 from simulator.store import Deleted, Resource

@@ -6,12 +6,12 @@ stores neither text: a GET returns its own indentation with CRLF line ends (rese
 
 from __future__ import annotations
 
+import html
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
-from xml.sax.saxutils import escape, quoteattr
 
 from simulator.errors import ArmError, bad_request
 
@@ -181,21 +181,27 @@ def _require_places(tree: ET.Element, statements: tuple[Statement, ...], root: s
             )
 
 
+def _quoted(value: str) -> str:
+    # `xml.sax.saxutils` would do, at the price of importing all of urllib and ssl.
+    text = html.escape(value, quote=False).replace('"', "&quot;")
+    return '"' + text.replace("\n", "&#10;").replace("\r", "&#13;").replace("\t", "&#9;") + '"'
+
+
 def _layout(tree: ET.Element) -> str:
     return "\r\n".join(_lines(tree, 0))
 
 
 def _lines(element: ET.Element, depth: int) -> Iterator[str]:
     indent = "\t" * depth
-    attributes = "".join(f" {name}={quoteattr(value)}" for name, value in element.attrib.items())
+    attributes = "".join(f" {name}={_quoted(value)}" for name, value in element.attrib.items())
     text = (element.text or "").strip()
     children = list(element)
     if not children and not text:
         yield f"{indent}<{element.tag}{attributes} />"
     elif not children:
-        yield f"{indent}<{element.tag}{attributes}>{escape(text)}</{element.tag}>"
+        yield f"{indent}<{element.tag}{attributes}>{html.escape(text, quote=False)}</{element.tag}>"
     else:
-        yield f"{indent}<{element.tag}{attributes}>{escape(text)}"
+        yield f"{indent}<{element.tag}{attributes}>{html.escape(text, quote=False)}"
         for child in children:
             yield from _lines(child, depth + 1)
         yield f"{indent}</{element.tag}>"

@@ -75,7 +75,9 @@ def install_packages(packages: Sequence[str], deadline_s: float) -> None:
     Raises:
         ApplyError: apt fails or its lock stays held.
     """
-    missing = [name for name in packages if not _installed(name)]
+    query = ["dpkg-query", "--show", "--showformat=${Package} ${db:Status-Status}\\n", *packages]
+    installed = (commands.output(query, deadline_s=60) or "").splitlines()
+    missing = [name for name in packages if f"{name} installed" not in installed]
     if not missing:
         return
     environment = {"DEBIAN_FRONTEND": "noninteractive"}
@@ -86,12 +88,3 @@ def install_packages(packages: Sequence[str], deadline_s: float) -> None:
         deadline_s=deadline_s,
         env=environment,
     )
-
-
-def _installed(package: str) -> bool:
-    try:
-        return "installed" in commands.run(
-            ["dpkg-query", "--show", "--showformat=${db:Status-Status}", package], deadline_s=30
-        )
-    except ApplyError:
-        return False

@@ -181,7 +181,8 @@ class Application:
         services = [self._with_secrets(service) for service in bundle.node["services"]]
         units = [service["unit"] for service in services]
         running = state.get("services", {})
-        alive = {unit for unit, now in systemd.states([*units, *running]).items() if now in ("active", "activating")}
+        now = systemd.states([*units, *(unit for unit in running if unit not in units)])
+        alive = {unit for unit, state in now.items() if state.active in ("active", "activating", "reloading")}
         wanted = restarts.plan(services, running, alive)
         with ledger.phase("switch"):
             systemd.stop(wanted.stop)

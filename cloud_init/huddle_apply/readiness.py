@@ -6,13 +6,14 @@ import json
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from . import commands, systemd
 from .failure import ApplyError
 from .layout import Layout
 from .ledger import Ledger, say
+from .systemd import UnitState
 from .unpacked import Unpacked
 
 PROMPT_HASH_HEADER = "X-Huddle-Prompt-SHA256"
@@ -52,17 +53,18 @@ def wait(layout: Layout, bundle: Unpacked, ledger: Ledger, deadline_s: float) ->
     """
     expects = bundle.node["expects"]
     units = [service["unit"] for service in bundle.node["services"]]
-    before = {unit: systemd.restarts_of(unit) for unit in units}
+    before = systemd.states(units)
     end = time.monotonic() + deadline_s
     pause_s = min(POLL_S, deadline_s / 10)
     reported = time.monotonic()
     while True:
-        _refuse_broken(units, before)
-        problem = _problem(layout, expects, units)
+        now = systemd.states(units)
+        _refuse_broken(before, now)
+        problem = _problem(layout, expects, now)
         if problem is None:
             break
         if time.monotonic() > end:
-            raise ApplyError(f"not ready after {deadline_s:.0f} s: {problem}", _log_to_blame(units))
+            raise ApplyError(f"not ready after {deadline_s:.0f} s: {problem}", _log_to_blame(now))
         if time.monotonic() - reported > _REPORT_S:
             reported = time.monotonic()
             say(f"not ready yet: {problem}")
@@ -70,9 +72,9 @@ def wait(layout: Layout, bundle: Unpacked, ledger: Ledger, deadline_s: float) ->
     _check_ray(bundle, expects["ray"], ledger, end, pause_s)
 
 
-def _problem(layout: Layout, expects: Mapping[str, Any], units: Sequence[str]) -> str | None:
+def _problem(layout: Layout, expects: Mapping[str, Any], now: Mapping[str, UnitState]) -> str | None:
     """What stands in the way, or None."""
-    waiting = [unit for unit, state in systemd.states(units).items() if state != "active"]
+    waiting = _not_active(now)
     if waiting:
         return f"{', '.join(waiting)} not active"
     for answer in expects["answers"]:
@@ -82,18 +84,23 @@ def _problem(layout: Layout, expects: Mapping[str, Any], units: Sequence[str]) -
     return None
 
 
-def _refuse_broken(units: Sequence[str], before: Mapping[str, int]) -> None:
-    for unit, state in systemd.states(units).items():
-        if state == "failed":
+def _refuse_broken(before: Mapping[str, UnitState], now: Mapping[str, UnitState]) -> None:
+    for unit, state in now.items():
+        if state.active == "failed":
             raise ApplyError(f"{unit} has failed", systemd.log_of(unit))
-        again = systemd.restarts_of(unit) - before[unit]
+        again = state.restarts - before[unit].restarts
         if again >= RESTARTS_THAT_ARE_TOO_MANY:
             raise ApplyError(f"{unit} has ended by itself {again} times since its start", systemd.log_of(unit))
 
 
-def _log_to_blame(units: Sequence[str]) -> str:
-    waiting = [unit for unit, state in systemd.states(units).items() if state != "active"]
-    return systemd.log_of((waiting or list(units))[-1]) if units else ""
+def _log_to_blame(now: Mapping[str, UnitState]) -> str:
+    """Of what is not active, else of the wrapper, which says what it thinks of the engine."""
+    units = _not_active(now) or list(now)
+    return systemd.log_of(units[-1]) if units else ""
+
+
+def _not_active(now: Mapping[str, UnitState]) -> list[str]:
+    return [unit for unit, state in now.items() if state.active != "active"]
 
 
 def _answer_problem(layout: Layout, wrapper: str, answer: Mapping[str, Any]) -> str | None:

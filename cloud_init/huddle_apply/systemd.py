@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from . import commands
 
@@ -47,19 +48,28 @@ def reload(units: Iterable[str]) -> None:
         commands.run(["systemctl", "reload", unit], deadline_s=_QUICK_S)
 
 
-def states(units: Sequence[str]) -> dict[str, str]:
-    """ActiveState of each unit: active, activating, inactive, failed ..."""
+@dataclass(frozen=True)
+class UnitState:
+    """`active`: active, activating, inactive, failed ...; `restarts`: how often systemd did it by itself."""
+
+    active: str
+    restarts: int
+
+
+def states(units: Sequence[str]) -> dict[str, UnitState]:
+    """How units are, all in one question. A unit that systemd does not know is inactive."""
+    if not units:
+        return {}
+    command = ["systemctl", "show", "--property=Id,ActiveState,NRestarts", *units]
+    blocks = (commands.output(command, deadline_s=_QUICK_S) or "").strip().split("\n\n")
     found = {}
-    for unit in units:
-        said = commands.output(["systemctl", "show", "--property=ActiveState", "--value", unit], deadline_s=_QUICK_S)
-        found[unit] = (said or "unknown").strip()
-    return found
-
-
-def restarts_of(unit: str) -> int:
-    """How often systemd has restarted a unit by itself since it was started."""
-    said = commands.output(["systemctl", "show", "--property=NRestarts", "--value", unit], deadline_s=_QUICK_S) or ""
-    return int(said) if said.strip().isdigit() else 0
+    for block in blocks:
+        facts = dict(line.partition("=")[::2] for line in block.splitlines())
+        restarts = facts.get("NRestarts", "")
+        found[facts.get("Id", "")] = UnitState(
+            facts.get("ActiveState", "unknown"), int(restarts) if restarts.isdigit() else 0
+        )
+    return {unit: found.get(unit, UnitState("unknown", 0)) for unit in units}
 
 
 def log_of(unit: str) -> str:

@@ -29,13 +29,18 @@ PROGRAMS = {
     "systemctl": r"""
 echo "systemctl $*" >>"$FAKE/calls"
 state() { cat "$FAKE/units/$1" 2>/dev/null || echo inactive; }
+restarts() {
+    local asked
+    asked=$(cat "$FAKE/asked" 2>/dev/null || echo 0)
+    echo $((asked + 1)) >"$FAKE/asked"
+    [[ -e "$FAKE/dying" ]] && echo $((asked / 8)) || echo 0
+}
 set_state() { echo "$2" >"$FAKE/units/$1"; }
 case "$1" in
     show)
-        case "$2" in
-            *ActiveState) state "${@: -1}" ;;
-            *NRestarts) cat "$FAKE/restarts/${@: -1}" 2>/dev/null || echo 0 ;;
-        esac
+        for unit in "${@:3}"; do
+            printf 'Id=%s\nActiveState=%s\nNRestarts=%s\n\n' "$unit" "$(state "$unit")" "$(restarts)"
+        done
         ;;
     start)
         for unit in "${@:3}"; do
@@ -49,11 +54,13 @@ esac
     "nvidia-smi": 'cat "$FAKE/gpus"\n',
     "cloud-init": 'cat "$FAKE/cloud-init"\n',
     "timedatectl": "echo yes\n",
-    "dpkg-query": 'grep --quiet --line-regexp "${@: -1}" "$FAKE/packages" && echo installed\n',
+    "dpkg-query": 'sed "s/$/ installed/" "$FAKE/packages"\n',
     "apt-get": 'echo "apt-get $*" >>"$FAKE/calls"\n',
     "sysctl": 'echo "sysctl $*" >>"$FAKE/calls"\n',
 }
-FAST_S = dict.fromkeys(("cloud_init", "clock", "packages", "credentials", "libraries", "staging", "readiness"), 1)
+WAITS_S = dict.fromkeys(("cloud_init", "clock", "credentials", "readiness"), 1)
+DEADLINES_S = {**WAITS_S, **dict.fromkeys(("packages", "libraries", "staging"), 120)}
+"""Short where a test waits for what never comes; long where work is done."""
 
 
 @dataclass
@@ -70,7 +77,7 @@ def deliver(port: int, *, replace: Mapping[str, bytes] | None = None, **facts: A
     host = socket.gethostname()
     files = {path.replace(BUILT_FOR, host): content for path, content in built("dev").files.items()}
     node = json.loads(files[f"nodes/{host}/node.json"])
-    node["node"], node["deadlines_s"] = host, FAST_S
+    node["node"], node["deadlines_s"] = host, DEADLINES_S
     node["expects"] = {**node["expects"], "wrapper": f"http://127.0.0.1:{port}", **facts.pop("expects", {})}
     node |= facts
     files[f"nodes/{host}/node.json"] = json.dumps(node).encode()
@@ -152,7 +159,7 @@ class FakeNode:
         return self.layout.serving_digest()
 
     def set(self, name: str, text: str) -> None:
-        """Turn a knob: `gpus`, `cloud-init`, `packages`, `ray-nodes`, `answer`, `broken/<unit>`, `units/<unit>`."""
+        """Turn a knob: gpus, cloud-init, packages, ray-nodes, answer, dying, broken/<unit>, units/<unit>."""
         path = self.fake / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")

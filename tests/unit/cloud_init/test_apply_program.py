@@ -332,13 +332,8 @@ def test_an_answer_must_be_real_and_of_the_right_model_and_prompt(node: FakeNode
 
 
 def test_an_engine_that_keeps_dying_is_not_waited_for(node: FakeNode) -> None:
-    count = node.fake / "bin/systemctl"
-    body = count.read_text(encoding="utf-8").replace(
-        'cat "$FAKE/restarts/${@: -1}" 2>/dev/null || echo 0',
-        'n=$(cat "$FAKE/n" 2>/dev/null || echo 0); echo $((n / 8)); echo $((n + 1)) >"$FAKE/n"',
-    )
-    count.write_text(body, encoding="utf-8")
-    bundle = deliver(node.port, deadlines_s={**nodes.FAST_S, "readiness": 5})
+    node.set("dying", "")
+    bundle = deliver(node.port, deadlines_s={**nodes.DEADLINES_S, "readiness": 5})
     node.dumb.add(bundle.digest)
     assert apply(node, bundle) == 1
     assert "has ended by itself 3 times since its start" in node.status()["reason"]
@@ -371,9 +366,9 @@ def test_degraded_cloud_init_is_a_warning(node: FakeNode) -> None:
 def test_missing_packages_are_installed_and_apt_waits_for_its_lock(node: FakeNode) -> None:
     node.set("packages", "bzip2\nmdadm\n")
     assert apply(node, deliver(node.port)) == 0
-    assert node.calls("-oDPkg::Lock::Timeout=0") == [
-        "apt-get -oDPkg::Lock::Timeout=0 -qq update",
-        "apt-get -oDPkg::Lock::Timeout=0 -qq install --yes --no-install-recommends python3-venv xfsprogs",
+    assert node.calls("-oDPkg::Lock::Timeout=60") == [
+        "apt-get -oDPkg::Lock::Timeout=60 -qq update",
+        "apt-get -oDPkg::Lock::Timeout=60 -qq install --yes --no-install-recommends python3-venv xfsprogs",
     ]
 
 

@@ -138,8 +138,8 @@ class World:
         code = (
             "import os, sys; from huddle.launch import supervise\n"
             "with supervise.Signals() as signals:\n"
-            f"    code, asked = supervise.run(['vllm', 'serve', {str(self.model)!r}], os.environ, signals=signals, slot='test',\n"
-            f"        log=print, **{settings!r})\n"
+            f"    code, asked = supervise.run(['vllm', 'serve', {str(self.model)!r}], os.environ, signals=signals,\n"
+            f"        slot='test', log=print, **{settings!r})\n"
             "print('asked', asked); sys.exit(code)"
         )
         env = {**os.environ, "PATH": f"{self.root / 'bin'}:{os.environ['PATH']}"}

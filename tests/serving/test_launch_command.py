@@ -224,8 +224,12 @@ class TestPasting:
         assert seen["env"]["FREE"] == "".join(words)
 
     def test_the_name_may_come_from_the_environment(self):
-        by_name = huddle("launch", "gpt-oss-20b", "--dry-run").stdout
-        assert huddle("launch", "--dry-run", env={"MODEL_NAME": "gpt-oss-20b"}).stdout == by_name != ""
+        by_name = huddle("launch", "gpt-oss-20b", "--dry-run", "--gpu", "h100-nvl").stdout
+        assert (
+            huddle("launch", "--dry-run", "--gpu", "h100-nvl", env={"MODEL_NAME": "gpt-oss-20b"}).stdout
+            == by_name
+            != ""
+        )
 
     def test_list(self):
         assert huddle("launch", "--list").stdout.split() == [served.name for served in KNOWN.served]

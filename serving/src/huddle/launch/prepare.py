@@ -137,11 +137,25 @@ def preflight(prepared: Prepared, *, clear_leftovers: bool) -> tuple[str, ...]:
     if request.node.leads:
         network.check_port(request.host, request.port)
     if request.device is Device.CUDA and request.executor is not Executor.RAY:
-        needed = request.world // request.node.count
-        problems = gpu_state.memory_problems(gpu_state.read()[:needed], request.utilization)
-        if problems:
-            raise LaunchError(*problems)
+        _check_gpus(request)
     return done
+
+
+def _check_gpus(request: Request) -> None:
+    """Enough GPUs, and enough free memory on those that the engine will take. (Ray has its own idea of which.)"""
+    needed = request.world // request.node.count
+    states = gpu_state.read()
+    if len(states) < needed:
+        raise LaunchError(
+            f"TP {request.tensor} × PP {request.pipeline} needs {needed} GPUs on this node; there {_are(len(states))}"
+        )
+    problems = gpu_state.memory_problems(states[:needed], request.utilization)
+    if problems:
+        raise LaunchError(*problems)
+
+
+def _are(count: int) -> str:
+    return "is one" if count == 1 else f"are {count}"
 
 
 def _deal_with_leftovers(slot: str, *, clear: bool) -> tuple[str, ...]:
@@ -212,13 +226,7 @@ def _node(options: Options, world: int, *, dry: bool) -> Node:
 def _plan(options: Options, request: Request, remarks: list[str], *, dry: bool) -> tuple[Request, Verdict]:
     """Ask the planner, with the GPUs that are here; a dry run takes the given or the default type."""
     per_node = request.world // request.node.count
-    gpu = options.gpu
-    if not gpu:
-        gpu, present = _present_gpu(remarks, dry=dry)
-        if present is not None and present < per_node:
-            raise LaunchError(
-                f"TP {request.tensor} × PP {request.pipeline} needs {per_node} GPUs here; there are {present}"
-            )
+    gpu = options.gpu or _present_gpu(remarks, dry=dry)
     verdict = planner.check(
         request.served.model,
         gpu=gpu,
@@ -252,19 +260,19 @@ def _deadline(verdict: Verdict) -> int:
     return max(ENGINE_DEADLINE_S, math.ceil(slowest * DEADLINE_FACTOR / 60) * 60)
 
 
-def _present_gpu(remarks: list[str], *, dry: bool) -> tuple[str, int | None]:
-    """The GPU type of this node and how many there are; a dry run may go without."""
+def _present_gpu(remarks: list[str], *, dry: bool) -> str:
+    """The GPU type of this node; a dry run may go without one."""
     try:
-        states = gpu_state.read()
+        title = gpu_state.read()[0].title
     except gpu_state.GpuError:
         if not dry:
             raise
         remarks.append(f"no GPU here; planned for {DEFAULT_GPU} (say --gpu for another)")
-        return DEFAULT_GPU, None
-    known = gpus.gpu_by_smi_name(states[0].title)
+        return DEFAULT_GPU
+    known = gpus.gpu_by_smi_name(title)
     if known is None:
-        raise LaunchError(f"{states[0].title!r} is not in the GPU table; name the nearest with --gpu ({_gpu_names()})")
-    return known.name, len(states)
+        raise LaunchError(f"{title!r} is not in the GPU table; name the nearest with --gpu ({_gpu_names()})")
+    return known.name
 
 
 def _version(options: Options, remarks: list[str]) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 import psutil
 
-# In the environment of every process that a launcher started: "<its pid>-<its start>@<slot>". The slot is the place that
-# one engine has on a node (workspace and port): neighbours in other slots are nobody's leftovers.
+# In the environment of every process that a launcher started: "<its pid>-<its start>@<slot>". The slot is the place
+# that one engine has on a node (workspace and port): neighbours in other slots are nobody's leftovers.
 MARK = "HUDDLE_LAUNCH_ID"
 _PR_SET_CHILD_SUBREAPER = 36
 

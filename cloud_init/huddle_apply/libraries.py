@@ -77,6 +77,7 @@ def _unpack_package(bundle: Unpacked) -> None:
         return
     fresh = bundle.path / ".site.new"
     shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir()
     for wheel in sorted((bundle.path / "wheels").glob("*.whl")):
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(fresh)

@@ -1,0 +1,127 @@
+"""A bundle's environments: made once for each lock, beside the one in use, from hashed requirements only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cloud_init.huddle_apply import libraries
+from cloud_init.huddle_apply.failure import ApplyError
+from cloud_init.huddle_apply.layout import Layout
+from cloud_init.huddle_apply.unpacked import Unpacked
+
+PYTHON3 = r"""#!/bin/bash
+set -eu
+echo "python3 $*" >>"$FAKE/calls"
+case "$1" in
+    -c) echo 3.12 ;;
+    -m)
+        mkdir -p "$3/bin"
+        cp "$FAKE/tool" "$3/bin/python"
+        cp "$FAKE/tool" "$3/bin/uv"
+        ;;
+esac
+"""
+TOOL = r"""#!/bin/bash
+echo "$(basename "$0") $* [${UV_INDEX_URL:-}] [$(basename "${UV_CACHE_DIR:-}")]" >>"$FAKE/calls"
+[[ ! -e "$FAKE/refuse" || "$0" != */uv ]] || { echo "hash mismatch for torch"; exit 1; }
+"""
+
+
+class Machine:
+    def __init__(self, folder: Path) -> None:
+        self.fake, self.layout = folder, Layout(folder / "root")
+        (folder / "bin").mkdir()
+        for path, body in (("bin/python3", PYTHON3), ("tool", TOOL)):
+            (folder / path).write_text(body, encoding="utf-8")
+            (folder / path).chmod(0o755)
+
+    def bundle(self, name: str, lock: str, **more: str) -> Unpacked:
+        path = self.layout.bundles / name
+        (path / "requirements").mkdir(parents=True)
+        (path / "wheels").mkdir()
+        for file, content in {"installer": "uv==1", "engine": lock, **more}.items():
+            (path / "requirements" / f"{file}.lock").write_text(content, encoding="utf-8")
+        return Unpacked(name, path, {"python": "3.12"}, {})
+
+    def calls(self) -> list[str]:
+        path = self.fake / "calls"
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        path.unlink(missing_ok=True)
+        return lines
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    made = Machine(tmp_path)
+    monkeypatch.setenv("FAKE", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+    return made
+
+
+def test_an_environment_is_made_from_hashed_requirements(machine: Machine) -> None:
+    bundle = machine.bundle("one", "vllm==1")
+    libraries.install(machine.layout, bundle, 30)
+    path = (bundle.path / "venv").resolve()
+    assert path.parent == machine.layout.venvs
+    requirements = bundle.path / "requirements"
+    hashed = "--require-hashes --no-deps --requirement"
+    assert machine.calls()[1:] == [
+        f"python3 -m venv {path}",
+        f"python -m pip install --quiet --disable-pip-version-check {hashed} {requirements}/installer.lock [] [cache]",
+        f"uv pip install --quiet --compile-bytecode --python {path}/bin/python {hashed} {requirements}/engine.lock"
+        " [] [cache]",
+    ]
+
+
+def test_the_same_lock_is_not_installed_again(machine: Machine) -> None:
+    first, second = machine.bundle("one", "vllm==1"), machine.bundle("two", "vllm==1")
+    libraries.install(machine.layout, first, 30)
+    machine.calls()
+    libraries.install(machine.layout, second, 30)
+    assert machine.calls() == []
+    assert (second.path / "venv").resolve() == (first.path / "venv").resolve()
+
+
+def test_another_lock_gets_an_environment_beside_it(machine: Machine) -> None:
+    first, second = machine.bundle("one", "vllm==1"), machine.bundle("two", "vllm==2")
+    libraries.install(machine.layout, first, 30)
+    libraries.install(machine.layout, second, 30)
+    assert (second.path / "venv").resolve() != (first.path / "venv").resolve()
+
+
+def test_an_interrupted_installation_starts_anew(machine: Machine) -> None:
+    bundle = machine.bundle("one", "vllm==1")
+    (machine.fake / "refuse").touch()
+    with pytest.raises(ApplyError, match="hash mismatch for torch"):
+        libraries.install(machine.layout, bundle, 30)
+    assert not (bundle.path / "venv").exists()
+    left = next(machine.layout.venvs.iterdir()) / "left"
+    left.touch()
+    (machine.fake / "refuse").unlink()
+    libraries.install(machine.layout, bundle, 30)
+    assert not left.exists()
+
+
+def test_jupyterlab_has_an_environment_of_its_own(machine: Machine) -> None:
+    bundle = machine.bundle("one", "vllm==1", jupyter="jupyterlab==1")
+    libraries.install(machine.layout, bundle, 30)
+    assert (bundle.path / "jupyter").resolve().name.startswith("jupyter-")
+    assert (bundle.path / "jupyter").resolve() != (bundle.path / "venv").resolve()
+
+
+def test_an_operators_mirror_is_used(machine: Machine) -> None:
+    path = machine.layout.install_environment
+    path.parent.mkdir(parents=True)
+    path.write_text("# ours\nUV_INDEX_URL = https://mirror.example/simple\n", encoding="utf-8")
+    libraries.install(machine.layout, machine.bundle("one", "vllm==1"), 30)
+    assert "[https://mirror.example/simple]" in machine.calls()[-1]
+
+
+def test_another_python_is_refused_before_anything_is_made(machine: Machine) -> None:
+    bundle = machine.bundle("one", "vllm==1")
+    other = Unpacked("one", bundle.path, {"python": "3.99"}, {})
+    with pytest.raises(ApplyError, match=r"this machine has Python 3\.12; the libraries are locked for Python 3\.99"):
+        libraries.install(machine.layout, other, 30)
+    assert not machine.layout.venvs.exists()

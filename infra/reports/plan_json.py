@@ -21,16 +21,16 @@ from infra.vocabulary import BastionSku, ModelStoreKind
 
 def to_json(plan: Plan) -> dict[str, Any]:
     """Everything the plan says, as plain JSON values with sorted keys. Equal plans give equal JSON."""
-    made = jsonable(plan)
     names = plan.names
-    made["names"] |= {
+    derived = {
         "resource_group": names.resource_group,
         "vnet": names.vnet,
         "key_vault": names.key_vault,
         "gateway": names.gateway,
         "model_disk": names.model_disk,
     }
-    return dict(sorted(made.items()))
+    made: dict[str, Any] = jsonable(plan)
+    return {**made, "names": dict(sorted({**made["names"], **derived}.items()))}
 
 
 def jsonable(value: Any) -> Any:

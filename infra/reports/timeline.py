@@ -210,10 +210,7 @@ def render(timeline: Timeline, *, width: int = 80) -> Group:
     drawn = [s for s in timeline.spans if s.critical or s.duration_s >= _MINOR * timeline.total_s]
     names = min(max((len(span.name) for span in drawn), default=0), max(12, width // 3))
     room = max(_LEAST_BAR, width - names - len("  00:00  00:00  "))
-    heading = Text.assemble(
-        (f"Timeline of {timeline.operation}: about {spoken(timeline.total_s)}", "bold"),
-        "  (critical path in heavy lines)",
-    )
+    heading = Text(f"Timeline of {timeline.operation}: about {spoken(timeline.total_s)}", style="bold")
     rows = [_row(span, timeline.total_s, names, room) for span in drawn]
     return Group(heading, *rows, *(Text(line, style="dim") for line in _footer(timeline, len(drawn))))
 
@@ -235,7 +232,7 @@ def _row(span: Span, total_s: float, names: int, room: int) -> Text:
 
 def _footer(timeline: Timeline, drawn: int) -> list[str]:
     assumed = sum(span.source == ASSUMPTION for span in timeline.spans)
-    lines = []
+    lines = ["Heavy lines are the critical path. Columns: start, duration (min:s)."]
     if hidden := len(timeline.spans) - drawn:
         lines.append(f"{hidden} shorter ones beside the critical path are not drawn.")
     lines.append(

@@ -104,25 +104,6 @@ def tree(stack: Stack = "dev", as_json: Json = False) -> None:
         out.print(tree_view.render(resources, stack))
 
 
-@app.command("secrets")
-def make_secrets(
-    stack: Stack = "dev",
-    rotate: Annotated[list[str] | None, typer.Option(help="Give this secret a new value (repeatable).")] = None,
-) -> None:
-    """Generate the secrets that a stack lacks, into its encrypted config."""
-    from infra import secret_values  # noqa: PLC0415
-    from tools import engine  # noqa: PLC0415 - may build the Pulumi CLI
-
-    file = f"stacks/Pulumi.{stack}.yaml"
-    wanted = secret_values.wanted(stack_file.read(stack), rotate or (), file)
-    if not wanted.keys:
-        typer.echo(f"{file} has all its secrets")
-        return
-    found = engine.locate()
-    secret_values.write(wanted.keys, stack, found.pulumi, found.environment(), stack_file.ROOT)
-    typer.echo(f"{file}: wrote {', '.join(wanted.keys)}; now run `pulumi up -s {stack}`")
-
-
 @app.command()
 def docs() -> None:
     """Write the generated documents anew: settings and ports reference, pictures."""

@@ -104,11 +104,6 @@ def _strays(config: Mapping[str, Any], file: str) -> Iterator[Fault]:
             yield Fault(file, key, f"has an unknown namespace; did you mean `{PROJECT}:{name}`?")
 
 
-def missing_secrets(config: Mapping[str, Any]) -> list[str]:
-    """The required secrets that a config lacks."""
-    return [key for key in SECRET_KEYS if key not in OPTIONAL_SECRET_KEYS and f"{PROJECT}:{key}" not in config]
-
-
 def _label(stack: str) -> str:
     return f"stacks/Pulumi.{stack}.yaml"
 

@@ -9,6 +9,7 @@ import hashlib
 import os
 from enum import UNIQUE, StrEnum, verify
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -128,13 +129,19 @@ def load(source: str | None = None) -> FaultPlan:
     text = os.environ.get(VARIABLE, "") if source is None else source
     if not text.strip():
         return FaultPlan()
-    inline = "\n" in text or ": " in text or text.lstrip()[0] in "{["
-    where = f"{VARIABLE} (inline)" if inline else text
+    if "\n" in text or ": " in text or text.lstrip()[0] in "{[":
+        return _parse(text, f"{VARIABLE} (inline)")
     try:
-        document = yaml.safe_load(text if inline else Path(text).read_text())
+        return _parse(Path(text).read_text(), text)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise SimulatorError(f"{where}: the fault file cannot be read ({reason}); name a YAML file") from error
+        raise SimulatorError(f"{text}: the fault file cannot be read ({reason}); name a YAML file") from error
+
+
+@lru_cache(maxsize=8)
+def _parse(text: str, where: str) -> FaultPlan:
+    try:
+        document = yaml.safe_load(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f" line {mark.line + 1}" if mark else ""

@@ -217,7 +217,7 @@ def render(timeline: Timeline, *, width: int = 80) -> Group:
 
 def _row(span: Span, total_s: float, names: int, room: int) -> Text:
     scale = room / total_s if total_s else 0.0
-    left = min(int(span.start_s * scale), room - 1)
+    left = min(round(span.start_s * scale), room - 1)
     length = max(1, min(round(span.end_s * scale), room) - left)
     name = in_middle(span.name, names)
     style = "bold" if span.critical else "dim"
@@ -235,9 +235,7 @@ def _footer(timeline: Timeline, drawn: int) -> list[str]:
     lines = ["Heavy lines are the critical path. Columns: start, duration (min:s)."]
     if hidden := len(timeline.spans) - drawn:
         lines.append(f"{hidden} shorter ones beside the critical path are not drawn.")
-    lines.append(
-        f"Columns: start, duration (min:s). Typical values; {assumed} of {len(timeline.spans)} are assumptions."
-    )
+    lines.append(f"Durations are typical values; {assumed} of {len(timeline.spans)} are assumptions.")
     if timeline.unknown_types:
         lines.append(f"No duration is known for: {', '.join(timeline.unknown_types)}.")
     return lines

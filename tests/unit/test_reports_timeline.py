@@ -286,7 +286,7 @@ def test_bars_stand_where_their_time_is() -> None:
     )
     other, first, last = (line for line in drawn(result, 60).splitlines() if line[:3] in ("a  ", "b  ", "c  "))
     assert (first.index("━"), first.rindex("━") + 1) == (last.index("━") - first.count("━"), last.index("━"))
-    assert first.count("━") == last.count("━")
+    assert abs(first.count("━") - last.count("━")) <= 1
     assert other.startswith("c  00:00  00:04")
     assert 0 < other.count("─") < first.count("━")
 

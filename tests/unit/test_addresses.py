@@ -42,6 +42,12 @@ def test_the_seeds_addresses() -> None:
     }
 
 
+def test_the_defaults_are_the_seeds_ranges_and_fit_together() -> None:
+    assert list(conflicts(SEED, with_bastion=True)) == []
+    ranges = (SEED.address_space, SEED.nodes_subnet, SEED.gateway_subnet, SEED.endpoints_subnet, SEED.bastion_subnet)
+    assert [str(item) for item in ranges] == ["10.0.0.0/16", "10.0.0.0/24", "10.0.1.0/24", "10.0.2.0/24", "10.0.3.0/26"]
+
+
 def test_a_node_keeps_its_address_when_nodes_are_added() -> None:
     two = plan_addresses(SEED, 2, with_bastion=False).node_addresses
     assert plan_addresses(SEED, 9, with_bastion=False).node_addresses[:2] == two

@@ -138,6 +138,22 @@ def test_a_broken_rule_gives_one_sentence(changes: dict[str, Any], key: str, exp
     assert "\n" not in found.message
 
 
+@pytest.mark.parametrize(
+    ("tier", "inbound", "smallest"),
+    [
+        ("Developer", "internal", 29),
+        ("Premium", "internal", 27),
+        ("StandardV2", "public", 27),
+        ("PremiumV2", "internal", 27),
+    ],
+)
+def test_each_tier_has_its_smallest_subnet(tier: str, inbound: str, smallest: int) -> None:
+    gateway = {"tier": tier, "inbound": inbound}
+    plan(gateway=gateway, network={"gateway_subnet": f"10.0.1.0/{smallest}"})
+    found = faults(gateway=gateway, network={"gateway_subnet": f"10.0.1.0/{smallest + 1}"})
+    assert f"allowed: /{smallest}" in found[-1].message
+
+
 def only(models: dict[str, Any], count: int = 2) -> list[str]:
     """The sentences about a stack that serves exactly these models."""
     own = settings(nodes={"count": count})

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from infra.errors import Fault, InputError
-from infra.settings import LOCATION_KEY, OPTIONAL_SECRET_KEYS, SECRET_KEYS, Settings
+from infra.settings import LOCATION_KEY, SECRET_KEYS, Settings
 from infra.validation import parse
 
 PROJECT = "h100-inference"

@@ -209,10 +209,6 @@ def test_a_private_key_pasted_for_a_public_one_is_not_repeated() -> None:
     assert "b3BlbnNzaC1rZXk" not in message
 
 
-def test_missing_secrets_names_the_required_ones_only() -> None:
-    assert stack_file.missing_secrets({}) == ["backend_key", "ray_token"]
-    assert stack_file.missing_secrets({"h100-inference:backend_key": {"secure": "x"}}) == ["ray_token"]
-
 
 # Anything at all
 

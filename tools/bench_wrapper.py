@@ -65,9 +65,8 @@ def compare(names: list[str], streams: dict[int, int], repeats: int, workers: in
                         # LiteLLM takes minutes for what the others do in seconds; once each is enough to see it.
                         measured = measure(subject, count, 1 if name == "litellm" and count > 1 else rounds)
                         turns[name][count].append(measured)
-                        progress(
-                            f"turn {turn + 1}/{repeats} {name} {count} streams: {measured['requests_per_s']:.0f} requests/s"
-                        )
+                        rate = measured["requests_per_s"]
+                        progress(f"turn {turn + 1}/{repeats} {name} {count} streams: {rate:.0f} requests/s")
     return {name: {count: _median(runs) for count, runs in of.items()} for name, of in turns.items()}
 
 

@@ -12,6 +12,7 @@ from huddle.wrapper import config as configs
 from huddle.wrapper import runtime as runtimes
 from huddle.wrapper.auth import new_key
 from huddle.wrapper.config import WrapperConfig
+from huddle.wrapper.openapi import document
 
 app = typer.Typer(no_args_is_help=False, invoke_without_command=True, add_completion=False)
 
@@ -75,6 +76,12 @@ def check(
         for served in preparer.served.values():
             prompt = f"prompt {served.prompt.id} {served.prompt.sha256[:12]}" if served.prompt else "no prompt"
             typer.echo(f"  {product or '(gateway, no product)'}: {served.name} → {served.upstream_model}, {prompt}")
+
+
+@app.command()
+def openapi() -> None:
+    """Print the OpenAPI document of what the wrapper offers."""
+    typer.echo(json.dumps(document(), indent=2))
 
 
 @app.command()

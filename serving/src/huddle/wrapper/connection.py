@@ -248,7 +248,9 @@ class ClientConnection(asyncio.Protocol):
         if self.state in (State.CLOSED, State.LINGERING):
             return
         self.state = State.ANSWERING
-        self.close_after = self.close_after or refusal.close or not whole or self._service.draining
+        reader = self._reader
+        done = refusal.close or not whole or reader.extra or not reader.head.keep_alive or self._service.draining
+        self.close_after = self.close_after or done
         headers = [("content-type", "application/json"), *headers]
         if refusal.retry_after_s is not None:
             headers.append(("retry-after", str(refusal.retry_after_s)))

@@ -123,15 +123,13 @@ class Subscriber:
 
     def reserve(self, tokens: int, now: float) -> Reservation:
         """Admit a request that declares `tokens`. Raises `Refusal`: 429 with the time to wait, or 400 for never."""
-        if self._max_concurrency is not None and self._running >= self._max_concurrency:
-            raise _over(Limit.CONCURRENCY, self._max_concurrency, 1)
         checks = (
             (Limit.REQUESTS_PER_MINUTE, self._minute_requests, 1),
             (Limit.TOKENS_PER_MINUTE, self._minute_tokens, tokens),
             (Limit.TOKENS_PER_DAY, self._day_tokens, tokens),
         )
         for name, window, amount in checks:
-            if window.limit is not None and amount > window.limit:
+            if window.limit is not None and amount > window.limit:  # waiting would not help
                 raise Refusal(
                     400,
                     "request_exceeds_quota",
@@ -139,6 +137,9 @@ class Subscriber:
                     "ask for fewer with max_tokens",
                     param="max_tokens",
                 )
+        if self._max_concurrency is not None and self._running >= self._max_concurrency:
+            raise _over(Limit.CONCURRENCY, self._max_concurrency, 1)
+        for name, window, amount in checks:
             wait = window.wait_s(amount, now)
             if wait > 0:
                 raise _over(name, window.limit or 0, math.ceil(wait))

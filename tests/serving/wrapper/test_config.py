@@ -1,0 +1,109 @@
+"""`/etc/huddle/wrapper.yaml`: what it may say, and one sentence with file, line and key for what it may not."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from huddle.wrapper import runtime as runtimes
+from huddle.wrapper.config import ConfigError, WrapperConfig, load
+
+MODELS = "models:\n  tiny: {}\n"
+
+
+def sentences(text: str, tmp_path: Path, **overrides: Any) -> tuple[str, ...]:
+    path = tmp_path / "wrapper.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as refused:
+        load(path, overrides)
+    assert refused.value.exit_code == 2
+    return refused.value.sentences
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "says"),
+    [
+        ("", 1, "must be a mapping"),
+        ("- a", 1, "must be a mapping"),
+        ("a: [", 1, "is not YAML"),
+        ("listen: 127.0.0.1:1\n", 1, "models: is missing"),
+        ("models: {}\n", 1, "at least 1"),
+        ("models:\n  tiny: {}\n  tiny: {}\n", 3, "models.tiny: given twice; the first is on line 2"),
+        (MODELS + "listne: x\n", 3, "listne: there is no such key here"),
+        ("models:\n  tiny:\n    prompt: x\n", 3, "models.tiny.prompt: there is no such key here"),
+        (MODELS + "listen: localhost:8000\n", 3, "is not an address to listen on"),
+        (MODELS + "listen: 1.2.3.4:99999\n", 3, "has no valid port"),
+        (MODELS + "upstream: https://x\n", 3, "is not an engine address"),
+        (MODELS + "upstream: http://x/path\n", 3, "is not an engine address"),
+        (MODELS + "timeouts:\n  idle_s: 0\n", 4, "timeouts.idle_s: Input should be greater than 0"),
+        (MODELS + "workers: many\n", 3, "workers: Input should be a valid integer"),
+        (MODELS + "authentication: false\n", 1, "may only be false when 'listen' is a loopback address"),
+        (MODELS + "products:\n  Bad Name: {}\n", 4, "products.Bad Name"),
+        (MODELS + "products:\n  p:\n    models: [other]\n", 1, "products.p.models: 'other' is not one of tiny"),
+        (MODELS + "products:\n  p:\n    keys: [{name: a, sha256: xyz}]\n", 5, "products.p.keys.0.sha256"),
+        (MODELS + "workers: 4\nproducts:\n  p:\n    requests_per_minute: 3\n", 1, "cannot be divided among 4 workers"),
+        (MODELS + "media_url_prefixes: ['https://x']\n", 3, "is not a URL prefix with a whole host"),
+    ],
+)
+def test_problems_are_sentences(text: str, line: int, says: str, tmp_path: Path) -> None:
+    found = sentences(text, tmp_path)
+    assert any(f"wrapper.yaml:{line}:" in sentence and says in sentence for sentence in found), found
+
+
+def test_all_problems_come_at_once(tmp_path: Path) -> None:
+    assert len(sentences(MODELS + "a: 1\nb: 2\nworkers: 0\n", tmp_path)) == 3
+
+
+def test_one_key_for_two_holders(tmp_path: Path) -> None:
+    key = "{name: a, sha256: '" + "0" * 64 + "'}"
+    text = f"{MODELS}products:\n  p:\n    keys: [{key}]\n  q:\n    keys: [{key}]\n"
+    assert "one key is given to two holders" in sentences(text, tmp_path)[0]
+
+
+def test_flags_win_over_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "wrapper.yaml"
+    path.write_text(MODELS + "listen: 127.0.0.1:1\nworkers: 2\n")
+    loaded = load(path, {"listen": "127.0.0.1:2", "workers": None})
+    assert (loaded.listen, loaded.workers, loaded.upstream) == ("127.0.0.1:2", 2, "http://127.0.0.1:5005")
+
+
+def test_a_missing_file_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot read the wrapper's configuration"):
+        load(tmp_path / "none.yaml", {})
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, "cannot read the system prompt 'tiny'"),
+        ("  \n", "is empty"),
+        (b"\xff\xfe", "not UTF-8"),
+        ("x" * 300_000, "is over"),
+    ],
+)
+def test_prompt_files(content: Any, says: str, tmp_path: Path) -> None:
+    file = tmp_path / "prompt.txt"
+    if content is not None:
+        file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    keys = tmp_path / "keys"
+    keys.write_text("key-0123456789abcdef")
+    config = WrapperConfig.model_validate({"models": {"tiny": {"system_prompt_file": file}}, "backend_keys_file": keys})
+    with pytest.raises(ConfigError, match=says):
+        runtimes.build(config, b"")
+
+
+def test_a_wrapper_that_nobody_could_call_does_not_start() -> None:
+    config = WrapperConfig.model_validate({"models": {"tiny": {}}})
+    with pytest.raises(ConfigError, match="nobody could call this wrapper"):
+        runtimes.build(config, b"")
+
+
+def test_the_documented_example_is_valid(tmp_path: Path) -> None:
+    """docs/reference/wrapper.md shows a whole file; it must load."""
+    page = Path(__file__).parents[3] / "docs/reference/wrapper.md"
+    example = page.read_text().partition("```yaml\n")[2].partition("```")[0]
+    path = tmp_path / "wrapper.yaml"
+    path.write_text(example)
+    loaded = load(path, {})
+    assert loaded.models
+    assert loaded.products

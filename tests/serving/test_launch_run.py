@@ -132,17 +132,28 @@ class TestLeftovers:
         process.send(signal.SIGTERM)
         assert process.finish()[0] == 0
 
-    def test_another_launchers_engine_is_left_alone(self, world, tmp_path):
+    def test_what_another_slot_left_is_not_ours_to_end(self, world, tmp_path):
         neighbour = World(tmp_path / "neighbour")
-        other = neighbour.launch("--port", "5006")
-        ready(neighbour)
-        process = world.launch("--clear-leftovers")
+        try:
+            pids = self.abandoned(neighbour)
+            process = world.launch("--clear-leftovers")
+            ready(world)
+            process.send(signal.SIGTERM)
+            assert process.finish()[0] == 0
+            assert all(alive(pid) for pid in pids)
+        finally:
+            neighbour.clean_up()
+
+    def test_an_engine_whose_launcher_lives_is_not_left_over(self, world):
+        first = world.launch()
         ready(world)
-        process.send(signal.SIGTERM)
-        assert process.finish()[0] == 0
-        assert all(alive(pid) for pid in neighbour.engine_pids())
-        other.send(signal.SIGTERM)
-        assert other.finish()[0] == 0
+        pids = world.engine_pids()
+        second = world.launch("--clear-leftovers")
+        until(lambda: sum(note.startswith("ready") for note in world.noted()) == 2, "second engine ready")
+        assert all(alive(pid) for pid in pids)
+        for process in (first, second):
+            process.send(signal.SIGTERM)
+            assert process.finish()[0] == 0
 
 
 class TestBeforeTheStart:
@@ -179,6 +190,21 @@ class TestBeforeTheStart:
         )
         assert f"held by pid {os.getpid()} (" in output
         assert "pid 4194305 (not visible from here)" in output
+
+    def test_the_start_is_announced_by_the_state_of_the_cache(self, world):
+        self.smi(world)
+        world.env["CUDA_VISIBLE_DEVICES"] = "1"
+        for state in ("still empty", "found"):
+            process = world.launch(device="cuda")
+            ready(world)
+            process.send(signal.SIGTERM)
+            code, output = process.finish()
+            assert code == 0
+            assert f"compile cache {state}: {world.root}/workspace/vllm_cache/tiny/vllm-" in output
+            assert "expect the first answer after about" in output
+            assert f"vllm serve {world.model} --served-model-name tiny" in output
+            world.notes.unlink()
+            next((world.root / "workspace" / "vllm_cache" / "tiny").iterdir()).joinpath("vllm").mkdir(exist_ok=True)
 
     def test_the_free_gpu_is_used_when_it_is_the_visible_one(self, world):
         self.smi(world)

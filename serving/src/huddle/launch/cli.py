@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -15,6 +16,7 @@ from huddle.launch import backoff, command, network, supervise
 from huddle.launch.prepare import LaunchError, Options, Prepared, preflight, prepare
 from huddle.launch.request import Device, Executor
 from huddle.models import files
+from huddle.planner import speed
 
 app = typer.Typer(add_completion=False)
 
@@ -124,6 +126,7 @@ def _run(prepared: Prepared, *, clear_leftovers: bool) -> int:
             if signals.wait_for_stop(pause):
                 return ExitCode.OK
         built = command.build(request)
+        _announce(prepared, built)
         Path(built.env["VLLM_CACHE_ROOT"]).parent.mkdir(parents=True, exist_ok=True)
         began = time.monotonic()
         code, asked = supervise.run(
@@ -140,6 +143,17 @@ def _run(prepared: Prepared, *, clear_leftovers: bool) -> int:
         record.died(time.monotonic() - began)
         _log(f"the engine ended by itself; exit code {code}")
     return code
+
+
+def _announce(prepared: Prepared, built: command.Command) -> None:
+    """Say what is started and how long it will take, by whether the compile cache of just this engine is there."""
+    _log(shlex.join(built.argv))
+    cache = Path(built.env["VLLM_CACHE_ROOT"])
+    warm = cache.is_dir()
+    _log(f"compile cache {'found' if warm else 'still empty'}: {cache.parent}")
+    if prepared.verdict:
+        seconds = speed.start_s(prepared.verdict.shape, prepared.verdict.layout, cold=not warm)
+        _log(f"expect the first answer after about {seconds:.0f} s and the reading of the weights")
 
 
 def _print_names(registry_file: Path | None, *, as_json: bool) -> None:

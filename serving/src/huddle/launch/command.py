@@ -49,11 +49,9 @@ def cache_directory(request: Request) -> PurePosixPath:
     Keyed by model, vLLM version, GPU and the engine's flags; the port or the served names change nothing.
     """
     model = request.served.model
-    key = {
+    key = {  # beside the model's name, the version and the GPU, which are in the path
         "model": model.model,
         "revision": model.revision,
-        "vllm": request.vllm_version,
-        "gpu": request.gpu,
         "words": [word for word in _engine_words(request) if word != request.model_path],
         "env": dict(sorted(model.env.items())),
     }

@@ -21,6 +21,11 @@ KILL_GRACE_S = 10.0
 _STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
+def longest_stop_s(drain_s: float) -> float:
+    """How long a stop can take at most; a supervisor above (systemd's TimeoutStopSec) must wait longer than this."""
+    return drain_s + DRAIN_GRACE_S + 2 * KILL_GRACE_S
+
+
 class Signals:
     """Turns SIGTERM, SIGINT, SIGHUP and SIGCHLD into readable events, without doing anything inside a handler."""
 

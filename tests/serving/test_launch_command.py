@@ -120,6 +120,23 @@ class TestExactCommand:
         assert set(copied) <= set(built.env)
         assert "VLLM_RAY_WORKER_ENV_VARS" not in built.env  # the seed's name, which nothing reads
 
+    def test_the_rays_token_is_named_by_its_file_only(self):
+        node = Node(ip="10.0.0.4", interface="eth0", count=2, head="10.0.0.4")
+        made = request("llama-3.1-405b", node=node, executor=Executor.RAY, ray_token_file="/run/credentials/ray_token")
+        env = command.build(made).env
+        assert (env["RAY_AUTH_MODE"], env["RAY_AUTH_TOKEN_PATH"]) == ("token", "/run/credentials/ray_token")
+        assert "RAY_AUTH" not in env["VLLM_RAY_EXTRA_ENV_VARS_TO_COPY"]
+        assert "RAY_AUTH_MODE" not in command.build(replace(made, executor=Executor.MP)).env
+
+    def test_a_credential_of_the_unit_is_found(self, tmp_path):
+        (tmp_path / "ray_token").write_text("canary-token")
+        words = ["--pp", "2", "--executor", "ray", "--nodes", "2", "--node-ip", "127.0.0.1", "--head", "127.0.0.1"]
+        line = ["launch", "llama-3.1-8b", "--dry-run", "--gpu", "h100-nvl", *words]
+        shown = huddle(*line, env={"CREDENTIALS_DIRECTORY": str(tmp_path)})
+        assert f"RAY_AUTH_TOKEN_PATH={tmp_path}/ray_token" in shown.stdout
+        assert "canary-token" not in shown.stdout + shown.stderr
+        assert "RAY_AUTH" not in huddle(*line).stdout
+
     def test_interfaces_and_the_fabric(self):
         tcp = command.build(request("llama-3.1-8b", node=Node(ip="10.0.0.4", interface="ens5"))).env
         assert tcp["NCCL_SOCKET_IFNAME"] == tcp["GLOO_SOCKET_IFNAME"] == "ens5"

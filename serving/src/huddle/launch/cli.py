@@ -65,6 +65,9 @@ def launch(
         int | None, typer.Option(min=1, help="HTTP processes instead of the planner's.")
     ] = None,
     shutdown_timeout: Annotated[int, typer.Option(min=0, help="Seconds that running requests get at a stop.")] = 120,
+    ray_token_file: Annotated[
+        Path | None, typer.Option(help="File with the Ray cluster's token; systemd's credential ray_token by itself.")
+    ] = None,
     allow_download: Annotated[bool, typer.Option(help="Let vLLM fetch a model that no store has.")] = False,
     allow_slow_fabric: Annotated[bool, typer.Option(help="Allow tensor parallel across nodes over TCP.")] = False,
     clear_leftovers: Annotated[bool, typer.Option(help="End processes that an earlier launch left behind.")] = False,
@@ -101,6 +104,7 @@ def launch(
         utilization=gpu_memory_utilization,
         front_ends=api_server_count,
         shutdown_timeout_s=shutdown_timeout,
+        ray_token_file=ray_token_file,
         allow_download=allow_download,
         allow_slow_fabric=allow_slow_fabric,
     )

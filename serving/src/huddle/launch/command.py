@@ -139,6 +139,8 @@ def _environment(request: Request, cache: PurePosixPath) -> dict[str, str]:
     env |= request.served.model.env
     if request.executor is Executor.RAY:
         env["RAY_ADDRESS"] = f"{request.node.head}:{request.node.ray_port}"
+        if request.ray_token_file:
+            env |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": request.ray_token_file}
         copied = sorted(name for name in env if not name.startswith(_RAY_COPIES))
         env["VLLM_RAY_EXTRA_ENV_VARS_TO_COPY"] = ",".join(copied)
     return dict(sorted(env.items()))

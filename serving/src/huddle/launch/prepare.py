@@ -61,6 +61,7 @@ class Options:
     utilization: float | None = None
     front_ends: int | None = None
     shutdown_timeout_s: int = 120
+    ray_token_file: Path | None = None
     allow_download: bool = False
     allow_slow_fabric: bool = False
 
@@ -109,6 +110,7 @@ def prepare(options: Options, *, dry: bool) -> Prepared:
         utilization=options.utilization or model.gpu_memory_utilization,
         shutdown_timeout_s=options.shutdown_timeout_s,
         program=options.program,
+        ray_token_file=_ray_token(options),
         front_ends=options.front_ends or 1,
     )
     verdict = None
@@ -273,6 +275,14 @@ def _present_gpu(remarks: list[str], *, dry: bool) -> str:
     if known is None:
         raise LaunchError(f"{title!r} is not in the GPU table; name the nearest with --gpu ({_gpu_names()})")
     return known.name
+
+
+def _ray_token(options: Options) -> str | None:
+    """The file with Ray's token: the named one, or the one that systemd hands to the unit."""
+    if options.ray_token_file:
+        return str(options.ray_token_file)
+    credential = Path(os.environ.get("CREDENTIALS_DIRECTORY", "/nonexistent")) / "ray_token"
+    return str(credential) if credential.is_file() else None
 
 
 def _version(options: Options, remarks: list[str]) -> str:

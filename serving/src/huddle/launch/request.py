@@ -66,6 +66,7 @@ class Request:
     shutdown_timeout_s: int = 120
     ready_timeout_s: int = 600  # vLLM's default
     program: str = "vllm"
+    ray_token_file: str | None = None  # of a Ray cluster that asks for a token
 
     @property
     def slot(self) -> str:

@@ -32,6 +32,8 @@ ENV = frozenset(
             "TP_SOCKET_IFNAME",
             "NCCL_IB_DISABLE",
             "RAY_ADDRESS",
+            "RAY_AUTH_MODE",
+            "RAY_AUTH_TOKEN_PATH",
         ),
         *("VLLM_CACHE_ROOT", "TRITON_CACHE_DIR", "CUDA_CACHE_PATH", "FLASHINFER_WORKSPACE_BASE", "HF_HOME"),
         *("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "VLLM_NO_USAGE_STATS", "DO_NOT_TRACK"),

@@ -162,11 +162,8 @@ class Product(pulumi.ComponentResource):
                 opts=self._chain.link(self),
             )
         )
+        # By the name that the subscription gives back: Pulumi asks only once it exists, never in a preview before.
         secrets = apimanagement.list_subscription_secrets_output(
-            resource_group_name=args.scope.resource_group_name,
-            service_name=args.service_name,
-            # From the id, which only a subscription that exists has: a preview must not ask Azure for the keys of one
-            # that is still to be made.
-            sid=made.id.apply(lambda arm_id: arm_id.rpartition("/")[2]),
+            resource_group_name=args.scope.resource_group_name, service_name=args.service_name, sid=made.name
         )
         return pulumi.Output.secret(secrets.apply(lambda known: str(known.primary_key)))

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 from infra.plan import Plan
 
+LOG_TAIL = 400
+"""Characters of a node's log that a sentence may carry."""
+
 
 @dataclass(frozen=True)
 class Failure:
@@ -75,9 +78,10 @@ def _soft_deleted_vault(_: re.Match[str], plan: Plan) -> Failure:
 
 
 def _not_serving(match: re.Match[str], _: Plan) -> Failure:
+    said = match.group(1).strip(" '.") or "it gave no reason"
     return Failure(
-        f"The node came up but does not serve: {match.group(1).strip()}",
-        "Its log tail is above; correct the cause and run `up` again, which applies the bundle anew.",
+        f"The node came up but does not serve; its log ends: {said[-LOG_TAIL:]}",
+        "Correct the cause and run `up` again: it applies the bundle anew and keeps the VM.",
     )
 
 
@@ -123,7 +127,7 @@ _PATTERNS = tuple(
         ),
         (r"ServiceAlreadyExistsInSoftDeletedState", _soft_deleted_gateway),
         (r"vault .*(?:deleted but recoverable|soft.?deleted)|ConflictError.*deleted", _soft_deleted_vault),
-        (r"VMExtensionProvisioningError|does not serve: ([^\n]{0,300})", _not_serving),
+        (r"VMExtensionProvisioningError.*?\[stdout\]([^\[]*?)(?:'\.|\[stderr\]|$)", _not_serving),
         (r"Changing property '([^']+)' is not allowed", _immutable),
         (r"InUseSubnetCannotBeDeleted", _subnet_in_use),
         (r"AnotherOperationInProgress|another operation on this or dependent resource", _busy),

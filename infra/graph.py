@@ -33,8 +33,8 @@ class _Nothing(mocks.Mocks):
     def new_resource(self, args: mocks.MockResourceArgs) -> tuple[str, dict[str, Any]]:
         return args.name, {}
 
-    def call(self, args: mocks.MockCallArgs) -> dict[str, Any]:
-        return dict(args.args)
+    def call(self, args: mocks.MockCallArgs) -> tuple[dict[Any, Any], list[tuple[str, str]] | None]:
+        return dict(args.args), None
 
 
 class _Recorder(mocks.MockMonitor):

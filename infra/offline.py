@@ -32,9 +32,9 @@ def run(
 
     def configured() -> None:
         set_all_config(dict(config), list(secret_keys))
-        settings.set_root_resource(None)  # type: ignore[arg-type] - the stack makes a new one
+        settings.set_root_resource(None)  # type: ignore[arg-type]  # the stack makes a new one
         settings.configure(
-            mocks.MockSettings(
+            mocks.MockSettings(  # type: ignore[no-untyped-call]
                 monitor=monitor,
                 monitor_features=set(),
                 engine=mocks.MockEngine(logger or logging.getLogger("pulumi.offline")),

@@ -236,7 +236,7 @@ class Access(Section):
         Delivery.RUN_COMMAND, description="How bundles reach nodes: Azure's run command, or SSH."
     )
     operator_object_ids: tuple[Guid, ...] = Field(
-        (), description="Entra object ids that may read the stack's secrets in Key Vault."
+        (), description="Entra object ids of users (not groups) that may read the stack's secrets in Key Vault."
     )
 
 

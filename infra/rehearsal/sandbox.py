@@ -22,9 +22,8 @@ from infra.errors import Fault, InputError
 from infra.plan import Plan
 from infra.settings import OPTIONAL_SECRET_KEYS, SECRET_KEYS
 from simulator.errors import SimulatorError
-from simulator.faults import VARIABLE as FAULTS_VARIABLE
 from simulator.faults import load as load_faults
-from simulator.settings import STATE_VARIABLE
+from simulator.settings import FAULTS_VARIABLE, STATE_VARIABLE
 from tools import engine
 
 OnEvent = Callable[[events.EngineEvent], Any]

@@ -55,7 +55,8 @@ def steps_of(plan: Plan) -> tuple[Step, ...]:
         steps.append(lock)
     destroy = Step("destroy", "Destroy everything", f"pulumi destroy -s {stack}", _destroy, _subscription_empty)
     if plan.protect:
-        steps.append(replace(destroy, name="guard", title="Destroy is refused", check=_untouched, refused="protect"))
+        refused = replace(destroy, name="guard", title="Destroy is refused", run=_preview_destroy, refused="protect")
+        steps.append(replace(refused, check=_nothing_gone))
         steps.append(Step("unprotect", "Unprotect", f"pulumi state unprotect --all -s {stack}", _unprotect, _untouched))
     return (*steps, destroy)
 

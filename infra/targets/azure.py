@@ -20,7 +20,7 @@ from components.scope import StackScope
 from components.secrets import Secrets, SecretsArgs
 from infra.outputs import stack_outputs
 from infra.plan import NodePlan, Plan
-from infra.vocabulary import BastionSku, GatewayInbound, ModelStoreKind, Zone
+from infra.vocabulary import BastionSku, DiskSku, GatewayInbound, ModelStoreKind, Zone
 
 VAULT_ZONE = "privatelink.vaultcore.azure.net"
 FILES_ZONE = "privatelink.file.core.windows.net"
@@ -70,6 +70,7 @@ def _ground(plan: Plan) -> _Ground:
             addresses=plan.addresses,
             security_rules=plan.security_rules,
             gateway_delegation=plan.gateway.delegation,
+            zone=plan.compute.zone,
         ),
     )
     dns = PrivateDns(
@@ -97,6 +98,7 @@ def _ground(plan: Plan) -> _Ground:
             zone=plan.compute.zone,
             endpoint_subnet_id=network.subnet_ids[Zone.ENDPOINTS],
             file_zone_id=dns.zone_ids.get(FILES_ZONE),
+            endpoint_after=secrets.ready,
         ),
     )
     monitoring = Monitoring("monitoring", MonitoringArgs(scope=scope, settings=plan.monitoring))
@@ -147,7 +149,8 @@ def _nodes(plan: Plan, ground: _Ground) -> tuple[list[GpuNode], str]:
                     apply_script=_apply_script(plan, node, built, ground.secrets),
                     bundle_digest=built.digest,
                     vm_after=nodes[-1].vm if nodes and ground.store.disk_id is not None else None,
-                    apply_after=[ground.network.ready, *ground.secrets.ready],
+                    apply_after=[ground.network.ready, *ground.secrets.ready, *ground.store.ready],
+                    ultra_disk=plan.model_store.sku is DiskSku.ULTRA and ground.store.disk_id is not None,
                 ),
             )
         )
@@ -179,6 +182,6 @@ def _gateway(plan: Plan, ground: _Ground) -> Gateway:
             workspace_id=ground.monitoring.workspace_id,
             endpoint_subnet_id=ground.network.subnet_ids[Zone.ENDPOINTS],
             gateway_zone_id=ground.zone_ids.get(GATEWAY_ZONE),
-            ready_after=ground.secrets.ready,
+            ready_after=[*ground.secrets.ready, *ground.store.ready],
         ),
     )

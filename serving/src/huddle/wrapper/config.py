@@ -66,7 +66,7 @@ class ModelConfig(Section):
         None,
         pattern=_NAME,
         description="Name by which the engine knows it; the served name when left out. Answers show the engine's name, "
-        "since their bytes are not touched: better give the engine all names (`--served-model-name a b`).",
+        "since their bytes are not touched.",
     )
     system_prompt_file: Path | None = Field(None, description="UTF-8 text; must not be empty.")
     prompt_id: str | None = Field(

@@ -1,6 +1,6 @@
 """What may be in a request: the judgement of every field that the engine knows, and the caps on values."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import UNIQUE, StrEnum, verify
 from functools import cache
@@ -63,8 +63,17 @@ class Caps:
 @cache
 def judgements(route: Route) -> Mapping[str, Judgement]:
     """The judged fields of a route."""
-    section = _data()[SECTIONS[route]]
-    return MappingProxyType({name: _judgement(name, value) for name, value in section.items()})
+    return section(SECTIONS[route])
+
+
+def section(name: str) -> Mapping[str, Judgement]:
+    """One section of the file."""
+    return MappingProxyType({field: _judgement(field, value) for field, value in _data()[name].items()})
+
+
+def sections() -> Sequence[str]:
+    """The names of all sections."""
+    return [name for name, value in _data().items() if isinstance(value, dict)]
 
 
 def sift(route: Route, request: dict[str, Any], caps: Caps) -> tuple[dict[str, Any], int]:

@@ -8,7 +8,7 @@ preview flags, custom timeouts, partial failures.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
 from typing import Any, Final
@@ -292,13 +292,6 @@ def _property_diff(change: Change) -> Any:
     return provider_pb2.PropertyDiff(kind=_KINDS[change.kind, change.replaces], inputDiff=True)
 
 
-def register(cloud: Cloud, server: grpc.Server, engine_address: str = "") -> SimulatedAzureNative:
+def register(cloud: Cloud, server: grpc.Server, engine_address: str = "") -> None:
     """Put the provider on a gRPC server."""
-    servicer = SimulatedAzureNative(cloud, engine_address)
-    provider_pb2_grpc.add_ResourceProviderServicer_to_server(servicer, server)
-    return servicer
-
-
-def outputs_of(struct: struct_pb2.Struct) -> Mapping[str, Any]:
-    """Decode a Struct of an answer (for tests and tools)."""
-    return from_wire(struct)
+    provider_pb2_grpc.add_ResourceProviderServicer_to_server(SimulatedAzureNative(cloud, engine_address), server)

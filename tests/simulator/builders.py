@@ -194,3 +194,9 @@ def vault(azure: Azure, **properties: Any) -> Made:
 def secret(azure: Azure, name: str = "backend-key", value: str = "CANARY-secret-value") -> Made:
     body = in_group(vaultName="kv-test", secretName=name, properties={"value": Secret(value)})
     return azure.create("keyvault:Secret", name, body)
+
+
+def merged(inputs: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
+    """A deep copy with one nested value changed."""
+    head, _, rest = path.partition(".")
+    return {**inputs, head: merged(inputs[head], rest, value) if rest else value}

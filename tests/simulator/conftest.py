@@ -10,6 +10,7 @@ import pytest
 from simulator.cloud import Cloud
 from simulator.protocol import register
 from simulator.settings import Settings
+from tests.simulator import builders
 from tests.simulator.engine import Azure
 
 
@@ -35,3 +36,17 @@ def azure(tmp_path: Path, faults: Path) -> Iterator[Azure]:
         client.configure()
         yield client
     server.stop(0)
+
+
+@pytest.fixture
+def ground(azure: Azure) -> Azure:
+    """A subscription with the resource group."""
+    builders.group(azure)
+    return azure
+
+
+@pytest.fixture
+def service(ground: Azure) -> Azure:
+    """A subscription with a gateway."""
+    builders.gateway(ground)
+    return ground

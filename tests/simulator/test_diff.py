@@ -53,6 +53,12 @@ def test_a_random_name_may_be_created_first(azure):
             ["location"],
         ),
         (
+            "apimanagement:ApiManagementService",
+            b.gateway_inputs(),
+            b.gateway_inputs(location="westus"),
+            ["location"],
+        ),
+        (
             "network:PublicIPAddress",
             b.in_group(publicIpAddressName="p", sku={"name": "Basic"}),
             b.in_group(publicIpAddressName="p", sku={"name": "Standard"}),

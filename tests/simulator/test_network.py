@@ -6,13 +6,6 @@ from simulator.values import dig
 from tests.simulator import builders as b
 from tests.simulator.engine import RefusedError
 
-
-@pytest.fixture
-def ground(azure):
-    b.group(azure)
-    return azure
-
-
 # --- virtual networks and subnets
 
 

@@ -10,13 +10,6 @@ from simulator.values import Secret
 from tests.simulator import builders as b
 from tests.simulator.engine import RefusedError
 
-
-@pytest.fixture
-def ground(azure):
-    b.group(azure)
-    return azure
-
-
 # --- Key Vault
 
 

@@ -90,8 +90,17 @@ class ServedModel:
 
 
 @dataclass(frozen=True)
+class EnginePlan:
+    """How the engine of a base model is laid out: GPUs that split each layer, and groups of layers in a row."""
+
+    base: str
+    tensor_parallel: int
+    pipeline_parallel: int
+
+
+@dataclass(frozen=True)
 class ServingPlan:
-    """What runs on the nodes."""
+    """What runs on the nodes. `engines` is filled by `infra.fit`, which knows the models' shapes."""
 
     topology: Topology
     models: tuple[ServedModel, ...]
@@ -101,6 +110,11 @@ class ServingPlan:
     ray_client_port: int
     ray_dashboard_port: int
     head_address: IPv4Address
+    engines: tuple[EnginePlan, ...] = ()
+
+    def engine(self, base: str) -> EnginePlan | None:
+        """The layout of a base model's engine."""
+        return next((engine for engine in self.engines if engine.base == base), None)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from huddle import registry
-from infra import stack_file
+from infra import fit, stack_file
 from infra.errors import InputError
 from infra.plan import Plan, build
 from infra.settings import Settings
@@ -25,16 +25,12 @@ def plan_of(settings: Settings, stack: str) -> Plan:
     """The plan that settings make.
 
     Raises:
-        InputError: a rule that spans fields is broken.
+        InputError: a rule that spans fields is broken, or a model does not fit its nodes.
     """
-    catalogue = {served.name: served.model.name for served in registry.load().served}
-    return build(
-        settings,
-        project=stack_file.PROJECT,
-        stack=stack,
-        catalogue=catalogue,
-        file=f"stacks/Pulumi.{stack}.yaml",
-    )
+    models, file = registry.load(), f"stacks/Pulumi.{stack}.yaml"
+    catalogue = {served.name: served.model.name for served in models.served}
+    plan = build(settings, project=stack_file.PROJECT, stack=stack, catalogue=catalogue, file=file)
+    return fit.with_engines(plan, models, file)
 
 
 def main() -> None:

@@ -30,6 +30,15 @@ class VmSize:
     accelerated_networking: bool
     quota_family: str
 
+    @property
+    def fabric(self) -> str:
+        """What models that span nodes may count on, by its name in huddle's GPU facts.
+
+        TCP even where the size lists InfiniBand: Azure configures that between VMs of one scale set only, not between
+        standalone VMs (azure_facts section 1).
+        """
+        return f"tcp-{self.nic_gbps}g"
+
 
 _H100_NVL_MIB = 95_830  # seed 001: 0.9 of it is the 86,247 MiB "in use"
 _H100_SXM_MIB = 81_559  # h100_measurements, section 0

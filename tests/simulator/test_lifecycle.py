@@ -3,11 +3,15 @@
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
 from simulator.errors import SimulatorError
+from simulator.rules import rules_for
 from simulator.store import OperationRecord, Resource, Store
 from simulator.values import UNKNOWN
 from tests.simulator import builders as b
@@ -216,6 +220,31 @@ def test_two_processes_share_one_state_file(tmp_path):
     assert len(Store(path).read().resources) == 50
     assert json.loads(path.read_text())["simulated"] is True
     assert [item.name for item in tmp_path.iterdir() if item.suffix == ".tmp"] == []
+
+
+def test_the_time_scale_makes_operations_take_time(azure):
+    azure.cloud.settings = replace(azure.cloud.settings, time_scale=0.01)
+    b.group(azure)
+    record = azure.state.operations[0]
+    typical = rules_for("resources:ResourceGroup").typical_seconds
+    assert record.end - record.start >= typical * 0.01
+
+
+def test_without_any_fault_parallel_writes_of_one_network_still_meet(azure):
+    azure.cloud.settings = replace(azure.cloud.settings, hold_s=0.5)
+    b.group(azure)
+    b.vnet(azure)
+    together = Barrier(2)
+
+    def write(name, prefix):
+        together.wait()
+        body = b.in_group(virtualNetworkName="vnet", subnetName=name, addressPrefix=prefix)
+        return azure.create("network:Subnet", name, body)
+
+    with ThreadPoolExecutor(2) as pool:
+        futures = [pool.submit(write, "one", "10.0.1.0/24"), pool.submit(write, "two", "10.0.2.0/24")]
+    errors = [future.exception() for future in futures if future.exception()]
+    assert len(errors) == 1 and "AnotherOperationInProgress" in str(errors[0])
 
 
 def test_a_failing_transaction_changes_nothing(tmp_path):

@@ -1,0 +1,57 @@
+"""`infra rehearse` as a person runs it: the whole command, its JSON, and a bad day."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from infra import stack_file
+from tools import engine
+
+QUOTA = "faults:\n  - {kind: quota, limit: 40}\n"
+
+
+def rehearse(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "infra.cli", "rehearse", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+        cwd=stack_file.ROOT,
+    )
+
+
+def test_the_whole_life_as_json(pulumi_engine: engine.Engine) -> None:
+    done = rehearse("-s", "dev", "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["simulated"] is True
+    assert document["succeeded"] is True
+    assert [step["step"] for step in document["steps"]] == [
+        "create",
+        "preview",
+        "refresh",
+        "prompt",
+        "image",
+        "destroy",
+    ]
+    assert document["steps"][0]["changes"] == {"create": document["resources"]}
+    assert document["steps"][-1]["changes"] == {"delete": document["resources"]}
+    assert document["outputs"]["product_keys"] == "(secret)"
+    assert document["timeline"]["total_s"] > 0
+    assert "simulated" in done.stderr
+
+
+def test_a_bad_day_ends_with_a_sentence_a_next_step_and_everything_kept(tmp_path: Path) -> None:
+    faults = tmp_path / "quota.yaml"
+    faults.write_text(QUOTA)
+    kept = tmp_path / "kept"
+    done = rehearse("-s", "dev", "--faults", str(faults), "--keep", str(kept))
+    assert done.returncode == 1
+    text = " ".join(done.stdout.split())
+    assert "The vCPU quota for StandardNCadsH100v5Family in eastus2 is used up (the limit is 40)" in text
+    assert "Next: Ask for 80 vCPUs of that family" in text
+    assert (kept / "azure.json").exists()

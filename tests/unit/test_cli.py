@@ -1,0 +1,82 @@
+"""The `infra` command line: what it prints, and exit code 2 with one sentence for whatever a person can correct."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from infra import stack_file
+from infra.program import load_plan
+
+INFRA = [sys.executable, "-m", "infra.cli"]
+
+
+def infra(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*INFRA, *arguments], capture_output=True, text=True, check=False, timeout=120, cwd=stack_file.ROOT
+    )
+
+
+@pytest.mark.parametrize("stack", stack_file.names())
+def test_every_stack_is_valid(stack: str) -> None:
+    done = infra("validate", "-s", stack)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"stacks/Pulumi.{stack}.yaml is valid: 2 x Standard_NC40ads_H100_v5 in eastus2")
+
+
+def test_plan_as_json_holds_what_the_plan_says() -> None:
+    document = json.loads(infra("plan", "-s", "dev", "--json").stdout)
+    plan = load_plan("dev")
+    assert [node["name"] for node in document["nodes"]] == [node.name for node in plan.nodes]
+    assert document["names"]["gateway"] == plan.names.gateway
+
+
+@pytest.mark.parametrize("command", ["plan", "ports", "cost", "tree"])
+def test_views_are_readable_without_a_terminal_and_without_colour_codes(command: str) -> None:
+    done = infra(command, "-s", "dev")
+    assert done.returncode == 0, done.stderr
+    assert "\x1b[" not in done.stdout
+    assert len(done.stdout.splitlines()) > 5
+
+
+def test_ports_as_json_is_the_port_table() -> None:
+    rows = json.loads(infra("ports", "-s", "dev", "--json").stdout)
+    assert {row["name"] for row in rows} == {flow.name for flow in load_plan("dev").ports}
+
+
+def test_tree_as_json_names_every_resource_once() -> None:
+    rows = json.loads(infra("tree", "-s", "dev", "--json").stdout)
+    urns = [row["urn"] for row in rows]
+    assert len(urns) == len(set(urns))
+    assert sum(row["type"] == "azure-native:compute:VirtualMachine" for row in rows) == 2
+
+
+@pytest.mark.parametrize("command", ["validate", "plan", "ports", "cost", "tree", "rehearse"])
+def test_a_missing_stack_is_one_sentence_and_exit_code_2(command: str) -> None:
+    done = infra(command, "-s", "devv")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr == (
+        "error: stacks/Pulumi.devv.yaml: there is no such stack; did you mean dev? stacks here: dev, prod\n"
+    )
+
+
+def test_a_wrong_fault_file_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    faults = tmp_path / "faults.yaml"
+    faults.write_text("faults: [{kind: earthquake}]\n")
+    done = infra("rehearse", "-s", "dev", "--faults", str(faults))
+    assert done.returncode == 2
+    assert "earthquake" in done.stderr
+    assert "quota" in done.stderr, "it says what is allowed"
+
+
+def test_a_directory_that_is_not_empty_is_not_written_over(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("mine")
+    done = infra("rehearse", "-s", "dev", "--keep", str(tmp_path))
+    assert done.returncode == 2
+    assert "is not empty" in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["thesis.txt"]

@@ -26,6 +26,7 @@ from infra.vocabulary import (
     Delivery,
     DiskSku,
     GatewayInbound,
+    GatewayTier,
     ManagedTag,
     ModelStoreKind,
     Priority,
@@ -34,6 +35,9 @@ from infra.vocabulary import (
     Topology,
 )
 
+CLASSIC_TIERS = frozenset({GatewayTier.DEVELOPER, GatewayTier.PREMIUM})
+BUILT_IN_PRODUCTS = frozenset({"starter", "unlimited"})
+"""Sample products of a new classic service (Microsoft's tutorial on products): ours would collide at creation."""
 Findings = Iterator[tuple[str, str]]
 
 
@@ -97,6 +101,11 @@ def _products(settings: Settings, _: Mapping[str, str]) -> Findings:
         if count > 1:
             yield "gateway.products", f"{count} products have the id '{folded}' (ids are compared without case)"
     for name, product in settings.gateway.products.items():
+        if settings.gateway.tier in CLASSIC_TIERS and name in BUILT_IN_PRODUCTS:
+            yield (
+                f"gateway.products.{name}",
+                f"is a product that tier {settings.gateway.tier} comes with; allowed: any other id",
+            )
         for model in product.models or ():
             if model not in served:
                 yield (

@@ -55,6 +55,10 @@ SPOKEN: dict[str, tuple[dict[str, Any], str]] = {
         {"model_store": {"sku": "PremiumV2_LRS"}},
         "model_store.sku: 'PremiumV2_LRS' disks live in one zone; set nodes.zone (allowed: 1, 2, 3) or another sku",
     ),
+    "a product that a classic tier brings along": (
+        {"gateway": {"tier": "Developer", "products": {"starter": {"display_name": "Starter"}}}},
+        "gateway.products.starter: is a product that tier Developer comes with; allowed: any other id",
+    ),
     "internal on StandardV2": (
         {"gateway": {"inbound": "internal"}},
         "gateway.inbound: 'internal' is not offered by tier StandardV2; allowed: public, private-endpoint",

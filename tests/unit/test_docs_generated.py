@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shutil
 from pathlib import Path
@@ -239,9 +240,16 @@ def test_a_picture_shows_who_comes_in_and_how() -> None:
     assert "across all nodes" in picture.render(CASES["spread"])
 
 
-def test_text_from_a_stack_file_cannot_break_the_picture() -> None:
-    products = {"one": {"display_name": "<script>"}}
-    ElementTree.fromstring(picture.render(plan(gateway={"products": products}, tags={"x": "</svg>"})))
+def test_text_with_markup_in_it_stays_text() -> None:
+    root = ElementTree.fromstring(picture.render(dataclasses.replace(CASES["dev"], stack="a<b>&c")))
+    assert any((text.text or "").startswith("a<b>&c: 2 x") for text in root.iter(f"{SVG}text"))
+
+
+def test_many_nodes_are_told_apart_by_a_number_and_not_drawn() -> None:
+    text = picture.render(CASES["many"])
+    assert "and 10 more" in text
+    assert "10.0.0.9 to 10.0.0.18" in text
+    assert text.count("huddleai-h100-node-") == 5
 
 
 def test_write_writes_the_picture(tmp_path: Path) -> None:

@@ -194,6 +194,15 @@ def test_the_port_table_fits_the_terminal(stack: str, width: int) -> None:
     assert text.count("ray-dashboard-agent-grpc") == 1
 
 
+def test_what_stays_on_the_machine_is_dimmed_on_a_colour_terminal() -> None:
+    console = Console(width=120, force_terminal=True, color_system="standard", highlight=False)
+    with console.capture() as captured:
+        ports_view.show(load_plan("dev"), console)
+    lines = {line.split()[0].removeprefix("\x1b[2m"): line for line in captured.get().splitlines() if line.split()}
+    assert "\x1b[2m" in lines["vllm"]
+    assert "\x1b[2m" not in lines["wrapper"]
+
+
 # The plan
 
 

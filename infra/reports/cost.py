@@ -111,7 +111,7 @@ def estimate(plan: Plan, prices: Prices | None = None) -> Estimate:
 
 def _nodes(plan: Plan, prices: Prices) -> Iterator[Item]:
     count, size = len(plan.nodes), plan.compute.size
-    detail = f"{count} x {size.name}, {HOURS_PER_MONTH} h"
+    detail = f"{count} x {size.name}"
     hourly = prices.vm_usd_per_hour.get(size.name, {}).get(plan.location)
     if plan.compute.priority is Priority.SPOT:
         yield Item("GPU nodes", detail, None, "spot prices move by the hour and were never verified")
@@ -237,14 +237,13 @@ def table(result: Estimate) -> Table:
         box=box.SIMPLE_HEAD,
     )
     made.add_column("Item", no_wrap=True)
-    made.add_column("What")
+    made.add_column("What", overflow="fold")
     made.add_column("USD a month", justify="right", no_wrap=True)
     made.add_column("Basis")
-    for item in (*result.priced, *result.unpriced):
-        known = item.usd_per_month is not None
-        amount = f"{item.usd_per_month:,.2f}" if known else "-"
-        basis = item.basis if known else f"not priced: {item.basis}"
-        made.add_row(item.name, item.detail, amount, basis, style=None if known else "dim")
+    for item in result.priced:
+        made.add_row(item.name, item.detail, f"{item.usd_per_month:,.2f}", item.basis)
+    for item in result.unpriced:
+        made.add_row(item.name, item.detail, "not priced", item.basis, style="dim")
     made.add_section()
     label = "Total" if result.complete else "Total, at least"
     made.add_row(label, "", f"{result.total_usd_per_month:,.2f}", "", style="bold")

@@ -26,7 +26,7 @@ DOCUMENTS = documents.documents()
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_the_committed_document_is_current(name: str) -> None:
     committed = (stack_file.ROOT / name).read_text(encoding="utf-8")
-    assert committed == DOCUMENTS[name], "run `make docs`"
+    assert committed == DOCUMENTS[name], "run `infra docs`"
 
 
 def test_every_stack_has_its_picture_and_no_other_is_left_over() -> None:

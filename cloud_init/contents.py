@@ -80,7 +80,6 @@ def unit_text(plan: Plan, unit: Unit) -> str:
     return render(
         f"units/{unit}.j2",
         plan=plan,
-        rdma=plan.compute.size.rdma,
         model_mount=disks.model_mount(plan),
         nodes_subnet=plan.addresses.subnets[Zone.NODES],
         gateway_subnet=plan.addresses.subnets[Zone.GATEWAY],

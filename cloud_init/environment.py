@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from huddle import gpus
 from infra.plan import NVME_PATH, NodePlan, Plan
 from infra.vocabulary import Topology
 
@@ -52,18 +53,15 @@ def engine(plan: Plan, node: NodePlan) -> dict[str, str]:
         "--registry /opt/huddle/current/registry/models.yaml",
         f"--store {NVME_PATH}/workspace/models --workspace {NVME_PATH}/workspace",
         "--vllm /opt/huddle/current/venv/bin/vllm",
-        f"--port {plan.serving.vllm_port} --node-ip {node.address} --fabric {fabric(plan)}",
+        f"--port {plan.serving.vllm_port} --node-ip {node.address} --fabric {plan.compute.size.fabric}",
         f"--shutdown-timeout {ENGINE_DRAIN_S}",
     ]
+    layout = plan.serving.engine(node.model)
+    if layout:
+        words.append(f"--tp {layout.tensor_parallel} --pp {layout.pipeline_parallel}")
     if distributed:
         words.append(f"--executor ray --nodes {len(plan.nodes)} --head {plan.serving.head_address}")
     return {"HUDDLE_LAUNCH_WORDS": " ".join(words)}
-
-
-def fabric(plan: Plan) -> str:
-    """The network between nodes, by its name in huddle's GPU facts."""
-    size = plan.compute.size
-    return "infiniband-400g" if size.rdma else f"tcp-{size.nic_gbps}g"
 
 
 def file(variables: dict[str, str]) -> bytes:
@@ -72,5 +70,5 @@ def file(variables: dict[str, str]) -> bytes:
 
 
 def _without_rdma(plan: Plan) -> dict[str, str]:
-    """NCCL would search for InfiniBand where the size has none."""
-    return {} if plan.compute.size.rdma else {"NCCL_IB_DISABLE": "1"}
+    """NCCL would try InfiniBand devices that lead to no other node."""
+    return {} if gpus.fabric(plan.compute.size.fabric).rdma else {"NCCL_IB_DISABLE": "1"}

@@ -13,13 +13,13 @@ from infra.plan import NodePlan, Plan
 from tests.unit import stack_values
 
 MODEL, OTHER_MODEL = stack_values.MODEL, stack_values.OTHER_MODEL
-DISTRIBUTED = {"serving": {"topology": "distributed"}}
 AZURE_FILES = {"model_store": stack_values.FILES}
 JUPYTER = {"jupyter": {"enabled": True}}
-INFINIBAND = {
+DISTRIBUTED = {
     "nodes": {"size": "Standard_ND96isr_H100_v5", "quota_vcpus": 192},
-    "serving": {"topology": "distributed"},
+    "serving": {"topology": "distributed", "models": {"llama-3.1-405b": {}}},
 }
+"""The one shipped model that needs two nodes: eight GPUs split each layer, two nodes follow each other."""
 VAULT_URI = "https://huddleai-dev-kv.vault.azure.net/"
 CLIENT_ID = "00000000-1111-2222-3333-444444444444"
 
@@ -30,13 +30,17 @@ def plans() -> dict[str, Plan]:
     return {
         "dev": program.load_plan("dev"),
         "prod": program.load_plan("prod"),
-        "distributed": stack_values.plan(**DISTRIBUTED, **JUPYTER),
-        "azure-files": stack_values.plan(**AZURE_FILES),
-        "infiniband": stack_values.plan(**INFINIBAND),
+        "distributed": _planned(**DISTRIBUTED, **JUPYTER),
+        "azure-files": _planned(**AZURE_FILES),
     }
 
 
-KINDS = ("dev", "prod", "distributed", "azure-files", "infiniband")
+def _planned(**changes: Any) -> Plan:
+    """A plan as the program makes it, engines' layout included."""
+    return program.plan_of(stack_values.settings(**changes), "dev")
+
+
+KINDS = ("dev", "prod", "distributed", "azure-files")
 
 
 @cache

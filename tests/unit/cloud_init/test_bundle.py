@@ -15,11 +15,14 @@ from typing import Any
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from cloud_init import apply, bundle, serving_code
 from cloud_init.services import Unit
 from huddle import registry
+from huddle.launch.cli import app as launch
 from huddle.wrapper.config import WrapperConfig
+from infra.vocabulary import Topology
 from tests.unit import stack_values
 from tests.unit.cloud_init import rendered
 from tests.unit.cloud_init.rendered import KINDS, built, plans
@@ -42,25 +45,26 @@ def environment(kind: str, host: str, file: str) -> dict[str, str]:
 
 
 def test_two_builds_are_the_same_bytes() -> None:
-    again = bundle.build(plans()["dev"])
-    assert again.archive == built("dev").archive
+    first, again = bundle.build(plans()["dev"]), bundle.build(plans()["dev"])
+    assert again.archive == first.archive
     assert again.digest == sha256(again.archive).hexdigest()
     assert again.name == f"huddle-{again.digest[:12]}"
 
 
-@pytest.mark.parametrize("seed", ["0", "1"])
-def test_the_digest_does_not_depend_on_hash_seed_time_zone_or_umask(seed: str) -> None:
-    environment = {**os.environ, "PYTHONHASHSEED": seed, "TZ": f"UTC{seed}", "LC_ALL": "C"}
-    done = subprocess.run(
-        [sys.executable, "-c", DIGEST_IN_A_FRESH_PROCESS],
-        env=environment,
-        cwd=Path(__file__).parents[3],
-        umask=0o077,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.strip() == built("dev").digest
+def test_the_digest_does_not_depend_on_hash_seed_time_zone_or_umask() -> None:
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", DIGEST_IN_A_FRESH_PROCESS],
+            env={**os.environ, "PYTHONHASHSEED": seed, "TZ": f"UTC{seed}", "LC_ALL": "C"},
+            cwd=Path(__file__).parents[3],
+            umask=umask,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed, umask in (("0", 0o022), ("1", 0o077))
+    }
+    assert len(digests) == 1
 
 
 @pytest.mark.parametrize(
@@ -139,11 +143,29 @@ def test_two_nodes_differ_in_what_is_theirs_and_in_nothing_else() -> None:
     )
 
 
-def test_infiniband_is_off_only_where_the_size_has_none() -> None:
-    assert environment("distributed", HEAD, "ray.env")["NCCL_IB_DISABLE"] == "1"
-    assert "NCCL_IB_DISABLE" not in environment("infiniband", HEAD, "ray.env")
-    assert "--fabric tcp-40g" in environment("distributed", HEAD, "engine.env")["HUDDLE_LAUNCH_WORDS"]
-    assert "--fabric infiniband-400g" in environment("infiniband", HEAD, "engine.env")["HUDDLE_LAUNCH_WORDS"]
+def test_the_fabric_is_the_sizes_and_nccl_looks_for_no_infiniband_over_tcp() -> None:
+    for kind, fabric in (("dev", "tcp-40g"), ("distributed", "tcp-80g")):
+        assert environment(kind, HEAD, "ray.env")["NCCL_IB_DISABLE"] == "1"
+        assert f"--fabric {fabric} " in environment(kind, HEAD, "engine.env")["HUDDLE_LAUNCH_WORDS"]
+
+
+def test_the_engine_is_laid_out_as_the_plan_says() -> None:
+    assert " --tp 1 --pp 1" in environment("dev", HEAD, "engine.env")["HUDDLE_LAUNCH_WORDS"]
+    assert " --tp 8 --pp 2 " in environment("distributed", HEAD, "engine.env")["HUDDLE_LAUNCH_WORDS"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_huddle_launch_takes_the_words_of_the_unit(kind: str, tmp_path: Path) -> None:
+    rendered.write({"models.yaml": built(kind).files["registry/models.yaml"]}, tmp_path)
+    words = environment(kind, HEAD, "engine.env")["HUDDLE_LAUNCH_WORDS"].replace(
+        "/opt/huddle/current/registry", str(tmp_path)
+    )
+    done = CliRunner().invoke(launch, [*words.split(), "--dry-run", "--gpu", plans()[kind].compute.size.gpu, "--json"])
+    assert done.exit_code == 0, done.output + str(done.exception)
+    command = json.loads(done.stdout)
+    assert command["argv"][:2] == ["/opt/huddle/current/venv/bin/vllm", "serve"]
+    assert command["env"]["VLLM_HOST_IP"] == "10.0.0.4" if kind != "prod" else "10.10.0.4"
+    assert ("ray" in command["argv"]) == (plans()[kind].serving.topology is Topology.DISTRIBUTED)
 
 
 def test_a_model_across_nodes_is_launched_by_the_head_over_ray() -> None:

@@ -75,7 +75,7 @@ def test_systemd_verifies_every_unit(kind: str, roots: dict[str, Path]) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("kind", ["distributed", "infiniband"])
+@pytest.mark.parametrize("kind", ["distributed"])
 def test_the_sandbox_of_every_service_holds(kind: str, roots: dict[str, Path]) -> None:
     services = [name for name in unit_files(kind) if name.endswith(".service")]
     assert {Unit.RAY, Unit.MODELS, Unit.VLLM, Unit.WRAPPER, "huddle-apply.service", "huddle-nvme.service"} <= {

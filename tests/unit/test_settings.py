@@ -209,7 +209,6 @@ def test_a_private_key_pasted_for_a_public_one_is_not_repeated() -> None:
     assert "b3BlbnNzaC1rZXk" not in message
 
 
-
 # Anything at all
 
 

@@ -116,7 +116,9 @@ def _render(name: str, directory: Path, places: dict[str, object]) -> Path:
 def _process(argv: list[str], port: int, ready_s: float, log: Path | None = None) -> Iterator[int]:
     environment = os.environ | {"PYTHONUNBUFFERED": "1", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
     with (log or Path(os.devnull)).open("w") as output:
-        started = subprocess.Popen(argv, stdout=output, stderr=output, env=environment, start_new_session=True)
+        # A process group, not a session: Linux shares the CPU between sessions first (autogroups), which would
+        # give each subject a different part of a busy machine.
+        started = subprocess.Popen(argv, stdout=output, stderr=output, env=environment, process_group=0)
         try:
             _wait_for(port, ready_s, started, log)
             yield started.pid

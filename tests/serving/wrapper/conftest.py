@@ -32,8 +32,8 @@ def anyio_backend() -> tuple[str, dict[str, Any]]:
 class BookedFaults(WrapperService):
     """Any fault of the wrapper's own is a failed test."""
 
-    def fault(self, error: Exception) -> None:
-        super().fault(error)
+    def fault(self, error: Exception, request_id: str) -> None:
+        super().fault(error, request_id)
         self.faults.append(error)
 
 

@@ -117,7 +117,7 @@ def live() -> Iterator[tuple[str, list[Exception]]]:
     ready, stop = threading.Event(), []
 
     class Watched(WrapperService):
-        def fault(self, error: Exception) -> None:
+        def fault(self, error: Exception, request_id: str) -> None:
             faults.append(error)
 
     async def serve(directory: str) -> None:

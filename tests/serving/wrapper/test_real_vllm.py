@@ -221,8 +221,9 @@ async def test_a_stream_is_the_engines_own_bytes(wrapped: Wrapper, tap: Tap, ask
 
 
 async def test_a_plain_answer_is_the_engines_own_bytes(wrapped: Wrapper, tap: Tap) -> None:
-    answer = await wrapped.chat(messages=USER, max_tokens=20)
+    answer = await wrapped.chat(messages=USER, max_tokens=20, headers={"x-request-id": "asked-by-me"})
     assert answer.content == tap.answers[-1]
+    assert answer.json()["id"] == "chatcmpl-asked-by-me"  # the engine's logs and answers carry the client's id
 
 
 async def test_the_engines_refusals_come_through(wrapped: Wrapper, tap: Tap) -> None:

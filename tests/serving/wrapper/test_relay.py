@@ -2,12 +2,23 @@
 
 import asyncio
 import hashlib
+import io
 import json
+from pathlib import Path
 
+import httpx
 import pytest
 
+from huddle.wrapper import runtime as runtimes
+from huddle.wrapper.config import WrapperConfig
+from huddle.wrapper.connection import ClientConnection
+from huddle.wrapper.logs import LogWriter
+from huddle.wrapper.metrics import Metrics
+from huddle.wrapper.server import listen
+from huddle.wrapper.service import WrapperService
+
 from .conftest import BACKEND_KEY, PROMPT, MakeWrapper, Wrapper
-from .fake_engine import DONE, MODEL, USAGE, USAGE_EVENT, Received, Reply, stream_bytes, token
+from .fake_engine import DONE, MODEL, USAGE, USAGE_EVENT, FakeEngine, Received, Reply, stream_bytes, token
 
 pytestmark = pytest.mark.anyio
 
@@ -242,3 +253,36 @@ async def test_nothing_of_the_clients_head_reaches_the_engine(wrapper: Wrapper) 
         headers={"x-evil": "1", "authorization": "Bearer secret", "cookie": "a=b", "x-huddle-tenant": "t"}
     )
     assert set(wrapper.engine.completions[0].headers) == {"host", "content-type", "content-length", "x-request-id"}
+
+
+async def test_a_large_request_is_prepared_beside_the_streams(wrapper: Wrapper) -> None:
+    """Over 256 KiB the work is done in a thread; the result is the same."""
+    text = "word " * 400_000
+    answer = await wrapper.chat(messages=[{"role": "user", "content": text}])
+    assert answer.status_code == 200
+    assert wrapper.engine.completions[0].json["messages"][1]["content"] == text
+    refused = await wrapper.chat(messages=[{"role": "king", "content": text}])
+    assert refused.status_code == 400
+
+
+async def test_unix_sockets_on_both_sides(tmp_path: Path) -> None:
+    engine = FakeEngine()
+    server = await asyncio.start_unix_server(engine.handle, str(tmp_path / "engine.sock"))
+    settings = {
+        "listen": f"unix:{tmp_path}/wrapper.sock",
+        "upstream": f"unix:{tmp_path}/engine.sock",
+        "authentication": False,
+        "models": {MODEL: {}},
+    }
+    service = WrapperService(
+        runtimes.build(WrapperConfig.model_validate(settings), b"salt"), LogWriter(io.StringIO()), Metrics()
+    )
+    listening = listen(f"unix:{tmp_path}/wrapper.sock", shared=False)
+    front = await asyncio.get_running_loop().create_unix_server(lambda: ClientConnection(service), sock=listening)
+    transport = httpx.AsyncHTTPTransport(uds=f"{tmp_path}/wrapper.sock")
+    async with httpx.AsyncClient(transport=transport, base_url="http://huddle") as client:
+        body = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "stream": True}
+        answer = await client.post("/v1/chat/completions", json=body)
+    assert answer.content == stream_bytes(5, usage=False)
+    front.close()
+    server.close()

@@ -102,6 +102,8 @@ class ClientConnection(asyncio.Protocol):
         self._unsolicited = 0
         self._since = clock()  # when the current phase of the current state began
         self._stalled_since: float | None = None
+        self._loop = asyncio.get_running_loop()
+        self._unsent_head = b""
         self._chunked = False
         self._length_told = False
         self._head_written = False
@@ -218,17 +220,33 @@ class ClientConnection(asyncio.Protocol):
             lines.append(f"content-length: {length}\r\n")
         lines.append("connection: close\r\n\r\n" if self.close_after else "connection: keep-alive\r\n\r\n")
         self._head_written = True
-        self._transport.write(status_line(status) + "".join(lines).encode("latin-1"))
+        self._unsent_head = status_line(status) + "".join(lines).encode("latin-1")
+        self._loop.call_soon(self._send_head)
 
-    def write_body(self, data: bytes) -> None:
-        """Write some of the body, at once."""
+    def write_body(self, data: bytes, *, last: bool = False) -> None:
+        """Write some of the body, at once. `last`: `end_response` follows, so the end may go along."""
         self.bytes_out += len(data)
-        self._transport.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+        if self._chunked:
+            if last:
+                self._chunked = False
+                data = b"%x\r\n%b\r\n0\r\n\r\n" % (len(data), data)
+            else:
+                data = b"%x\r\n%b\r\n" % (len(data), data)
+        if self._unsent_head:
+            data, self._unsent_head = self._unsent_head + data, b""
+        self._transport.write(data)
+
+    def _send_head(self) -> None:
+        """Send the head, unless the first of the body, read together with it, took it along."""
+        if self._unsent_head and self.state is not State.CLOSED:
+            head, self._unsent_head = self._unsent_head, b""
+            self._transport.write(head)
 
     def end_response(self) -> None:
         """The answer is whole; get ready for the next request, or close."""
         if self.state is not State.ANSWERING:
             return
+        self._send_head()
         if self._chunked:
             self._transport.write(b"0\r\n\r\n")
         self._finish()
@@ -238,9 +256,9 @@ class ClientConnection(asyncio.Protocol):
         if self.state is State.CLOSED:
             return
         self.start_response(status, headers, len(body))
-        self.bytes_out = len(body)
         if self._reader.head.method != "HEAD":
-            self._transport.write(body)
+            self.write_body(body)
+        self._send_head()
         self._finish()
 
     def refuse(self, refusal: Refusal, headers: list[tuple[str, str]], *, whole: bool = True) -> None:
@@ -269,6 +287,7 @@ class ClientConnection(asyncio.Protocol):
     def cut(self) -> None:
         """Send what is written and close without the answer's proper end, so that the client sees that it is cut."""
         if self.state is State.ANSWERING and (self._chunked or self._length_told):
+            self._send_head()
             self._answer = None
             self._since = self._clock()
             self.state = State.CLOSED

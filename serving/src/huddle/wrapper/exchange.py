@@ -73,53 +73,63 @@ class Exchange:
         self._sse = False
         self._asked_again = False
         self._ended = False
-        self._task = service.loop.create_task(self._run())
+        self._task: asyncio.Task[None] | None = None
 
     # -- the way to the engine --
 
-    async def _run(self) -> None:
+    def start(self) -> None:
+        """Go as far as possible at once, which is mostly all the way; a task does what has to wait."""
         try:
-            await self._prepare()
-            await self._enter()
-            await self._send()
-        except Refusal as refusal:
-            self._refuse(refusal)
-        except asyncio.CancelledError:
-            raise
+            if self.bytes_in <= _THREAD_BYTES:
+                self._take(self._prepare())
+                if self.service.admission.try_enter():
+                    self._entered_at = self._clock()
+                    if (upstream := self.service.pool.take_idle()) is not None:
+                        self._send(upstream)
+                        return
+            self._task = self.service.loop.create_task(self._wait())
         except Exception as error:
-            self.service.log.warning("fault", request_id=self.admitted.request_id, error=type(error).__name__)
-            self.service.fault(error)
-            self._refuse(Refusal(500, "internal_error", "the wrapper failed; the request id is in the log"))
+            self._failed(error)
 
-    async def _prepare(self) -> None:
-        admitted, body = self.admitted, self._body
-        self._body = b""
-        preparer = admitted.runtime.preparer(admitted.caller)
+    async def _wait(self) -> None:
+        try:
+            if self.prepared is None:
+                self._take(await asyncio.to_thread(self._prepare))
+            if self._entered_at is None:
+                waited_from = self._clock()
+                await self.service.admission.enter()
+                self._entered_at = self._clock()
+                self.queue_s = self._entered_at - waited_from
+            self._send(self.service.pool.take_idle() or await self.service.pool.connect())
+        except Exception as error:
+            self._failed(error)
+
+    def _prepare(self) -> Prepared:
+        """Pure, so that it may run in a thread."""
+        admitted = self.admitted
         salt = auth.cache_salt(admitted.runtime.cache_salt_secret, admitted.caller)
-        if len(body) > _THREAD_BYTES:
-            self.prepared = await asyncio.to_thread(preparer.prepare, admitted.route, body, salt)
-        else:
-            self.prepared = preparer.prepare(admitted.route, body, salt)
+        return admitted.runtime.preparer(admitted.caller).prepare(admitted.route, self._body, salt)
+
+    def _take(self, prepared: Prepared) -> None:
+        self.prepared = prepared
+        self._body = b""
         self.connection.release_body()
-        self._subscriber = self.service.subscriber(admitted)
+        self._subscriber = self.service.subscriber(self.admitted)
         if self._subscriber is not None:
-            self._reservation = self._subscriber.reserve(self.prepared.reserve_tokens, self._clock())
+            self._reservation = self._subscriber.reserve(prepared.reserve_tokens, self._clock())
 
-    async def _enter(self) -> None:
-        admission = self.service.admission
-        if not admission.try_enter():
-            waited_from = self._clock()
-            await admission.enter()
-            self.queue_s = self._clock() - waited_from
-        self._entered_at = self._clock()
-
-    async def _send(self) -> None:
-        pool = self.service.pool
-        upstream = pool.take_idle() or await pool.connect()
+    def _send(self, upstream: UpstreamConnection) -> None:
         self._sent_at = self._heard_at = self._clock()
         self.overhead_s = self._sent_at - self.received - self.queue_s
         self._upstream = upstream
         upstream.send(self._request(), self)
+
+    def _failed(self, error: Exception) -> None:
+        if isinstance(error, Refusal):
+            self._refuse(error)
+        else:
+            self.service.fault(error, self.admitted.request_id)
+            self._refuse(Refusal(500, "internal_error", "the wrapper failed; the request id is in the log"))
 
     def _request(self) -> bytes:
         assert self.prepared is not None  # noqa: S101 - _prepare has run
@@ -154,14 +164,16 @@ class Exchange:
         self.overhead_s += self._clock() - now
         self.connection.start_response(head.status, headers + self.own_headers(), length)
 
-    def response_body(self, data: bytes) -> None:
+    def response_body(self, data: bytes, *, last: bool) -> None:
         """Some of the answer: the hot path."""
         self._heard_at = self._clock()
         data = self._meter.feed(data)
+        if last:
+            data += self._meter.rest()
         if data:
             if self.first_byte_at is None:
                 self.first_byte_at = self._heard_at
-            self.connection.write_body(data)
+            self.connection.write_body(data, last=last)
 
     def response_end(self) -> None:
         """The answer is whole."""
@@ -189,12 +201,9 @@ class Exchange:
 
     async def _again(self) -> None:
         try:
-            upstream = await self.service.pool.connect()
-            self._heard_at = self._clock()
-            self._upstream = upstream
-            upstream.send(self._request(), self)
-        except Refusal as refusal:
-            self._refuse(refusal)
+            self._send(await self.service.pool.connect())
+        except Exception as error:
+            self._failed(error)
 
     def own_headers(self) -> list[tuple[str, str]]:
         """The headers that tell what the wrapper did."""
@@ -278,7 +287,8 @@ class Exchange:
         if self._upstream is not None:
             self._upstream.abort()
             self._upstream = None
-        self._task.cancel()
+        if self._task is not None:
+            self._task.cancel()
         if self._entered_at is not None:
             self.service.admission.leave(now - self._entered_at)
         usage = self._meter.usage

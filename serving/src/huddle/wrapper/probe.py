@@ -25,7 +25,7 @@ class _Collector:
     def response_head(self, head: ResponseHead) -> None:
         self._status = head.status
 
-    def response_body(self, data: bytes) -> None:
+    def response_body(self, data: bytes, *, last: bool) -> None:  # noqa: ARG002 - the sink's interface
         if len(self._body) + len(data) <= _BODY_MAX:
             self._body += data
 

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from huddle.wrapper.auth import Caller, Keyring, Via, read_backend_keys, read_secret
+from huddle.wrapper.auth import Caller, Keyring, read_backend_keys, read_secret
 from huddle.wrapper.config import ConfigError, LimitsConfig, ModelConfig, ProductConfig, WrapperConfig
 from huddle.wrapper.connection import ClientTimeouts
-from huddle.wrapper.fields import Caps
+from huddle.wrapper.fields import SECTIONS, Caps, judgements
 from huddle.wrapper.http1 import HttpLimits
 from huddle.wrapper.limits import Quota
 from huddle.wrapper.prepare import Preparer, Served
@@ -35,10 +35,8 @@ class Runtime:
         """The models that a caller may use."""
         return list(self.preparer(caller).served.values())
 
-    def quota(self, caller: Caller) -> Quota | None:
-        """The limits that are ours to enforce: those of own keys. A gateway enforces its own."""
-        if caller.via is not Via.OWN_KEY:
-            return None
+    def quota(self, caller: Caller) -> Quota:
+        """The limits of an own key in this process. (Behind a gateway, the gateway enforces its own.)"""
         product = self.config.products[caller.product]
         whole = Quota(
             product.requests_per_minute, product.tokens_per_minute, product.tokens_per_day, product.max_concurrency
@@ -64,6 +62,8 @@ def build(config: WrapperConfig, salt_secret: bytes, context_lengths: dict[str, 
     upstream_key = None
     if config.upstream_key_file is not None:
         upstream_key = read_secret(config.upstream_key_file, "engine's key").strip()
+    for route in SECTIONS:
+        judgements(route)  # read and checked now, not in the first request
     limits, timeouts = config.limits, config.timeouts
     lengths = context_lengths or {}
     return Runtime(

@@ -131,6 +131,7 @@ class WrapperService:
         if admitted.route in ENGINE_ROUTES:
             exchange = Exchange(self, connection, admitted, body)
             self._exchanges.add(exchange)
+            exchange.start()
             return exchange
         status, value = self._own_answer(admitted)
         of(self.metrics.requests, admitted.route.value, admitted.caller.product, str(status)).inc()
@@ -151,13 +152,12 @@ class WrapperService:
 
     def subscriber(self, admitted: Admitted) -> Subscriber | None:
         """The limits to hold a request to; None where they are the gateway's business."""
-        quota = admitted.runtime.quota(admitted.caller)
-        if quota is None:
+        if admitted.caller.via is not Via.OWN_KEY:
             return None
         holder = (admitted.caller.product, admitted.caller.tenant)
         subscriber = self._subscribers.get(holder)
         if subscriber is None:
-            subscriber = self._subscribers[holder] = Subscriber(quota)
+            subscriber = self._subscribers[holder] = Subscriber(admitted.runtime.quota(admitted.caller))
         return subscriber
 
     def finished(self, exchange: Exchange, how: End, usage: Usage | None, refusal: Refusal | None, now: float) -> None:
@@ -210,10 +210,12 @@ class WrapperService:
             bytes_out=exchange.connection.bytes_out,
         )
 
-    def fault(self, error: Exception) -> None:
+    def fault(self, error: Exception, request_id: str) -> None:
         """A fault of ours: its place goes to the log, its text does not (it could quote a request)."""
         frame = traceback.extract_tb(error.__traceback__)[-1]
-        self.log.warning("fault", error=type(error).__name__, at=f"{frame.filename}:{frame.lineno}")
+        self.log.warning(
+            "fault", request_id=request_id, error=type(error).__name__, at=f"{frame.filename}:{frame.lineno}"
+        )
 
     # -- running --
 
@@ -239,11 +241,10 @@ class WrapperService:
         self.runtime = new
         self.admission.resize(*_admission(new.config))
         for (product, holder), subscriber in list(self._subscribers.items()):
-            quota = new.quota(Caller(Via.OWN_KEY, product, holder)) if product in new.config.products else None
-            if quota is None:
-                del self._subscribers[product, holder]
+            if product in new.config.products:
+                subscriber.reconfigure(new.quota(Caller(Via.OWN_KEY, product, holder)))
             else:
-                subscriber.reconfigure(quota)
+                del self._subscribers[product, holder]
         self.log.info("reloaded", needs_restart=ignored or None)
 
     def start_draining(self) -> None:

@@ -38,10 +38,11 @@ class Address:
     @property
     def authority(self) -> str:
         """The `Host` header for it."""
-        return "localhost" if self.path else f"{self.host}:{self.port}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return "localhost" if self.path else f"{host}:{self.port}"
 
     def __str__(self) -> str:
-        return f"unix:{self.path}" if self.path else f"http://{self.host}:{self.port}"
+        return f"unix:{self.path}" if self.path else f"http://{self.authority}"
 
 
 @dataclass(slots=True)
@@ -59,8 +60,8 @@ class Sink(Protocol):
     def response_head(self, head: ResponseHead) -> None:
         """The head is complete."""
 
-    def response_body(self, data: bytes) -> None:
-        """Some of the body."""
+    def response_body(self, data: bytes, *, last: bool) -> None:
+        """Some of the body; `last` says that `response_end` follows at once."""
 
     def response_end(self) -> None:
         """The message is whole."""
@@ -172,7 +173,7 @@ class UpstreamConnection(asyncio.Protocol):
         if pieces:
             body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
             pieces.clear()
-            sink.response_body(body)
+            sink.response_body(body, last=self._complete)
         if broken is not None and self._sink is sink:
             self.abort()
             sink.response_lost(upstream_broken(broken), stale=False)

@@ -1,6 +1,7 @@
 """Several processes behind one port (SO_REUSEPORT), for machines with cores to spare."""
 
 import contextlib
+import ctypes
 import os
 import signal
 import sys
@@ -10,6 +11,7 @@ from typing import Final
 
 from huddle.wrapper.notify import Notifier
 
+_PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 _RESTART_PAUSE_S: Final = 1.0  # before a worker that died is started again: never a tight loop
 
 
@@ -35,6 +37,7 @@ def supervise(count: int, serve: Callable[[int, Callable[[], None]], None], noti
     def start(worker: int) -> None:
         pid = os.fork()
         if pid == 0:
+            _end_with_parent()
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 signal.signal(number, signal.SIG_DFL)
             os.environ.pop("NOTIFY_SOCKET", None)  # the parent speaks for all
@@ -74,3 +77,8 @@ def supervise(count: int, serve: Callable[[int, Callable[[], None]], None], noti
                 notifier.ready(f"serving with {count} workers")
         time.sleep(0.05)
     return 1 if failed else 0
+
+
+def _end_with_parent() -> None:
+    """Ask the kernel for SIGTERM when the parent dies: workers that nobody supervises must not keep the port."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -28,7 +28,12 @@ from simulator.store import OperationRecord, Resource, State, Store, now
 from simulator.values import Secret, reveal
 
 # Open enums whose SDK list is known to be behind the service (research/azure_facts.md, sections 1 and 5.1).
-_OPEN_AS_DECLARED: Final = frozenset({"hardwareProfile.vmSize", "sku.name", "type", "format"})
+_BEHIND: Final = frozenset(
+    {
+        ("compute:VirtualMachine", "hardwareProfile.vmSize"),
+        ("apimanagement:ApiManagementService", "sku.name"),
+    }
+)
 
 
 @dataclass
@@ -192,7 +197,7 @@ class Cloud:
             )
         self._require_same_place(op)
         for path, value, allowed in open_enum_errors(op.schema, op.inputs):
-            if path not in _OPEN_AS_DECLARED:
+            if (op.key, path) not in _BEHIND:
                 raise ArmError(
                     400,
                     "InvalidParameter",

@@ -22,6 +22,11 @@ COMMANDS = {
     "plan": "huddle.planner.cli",
     "launch": "huddle.launch.cli",
     "wrapper": "huddle.wrapper.cli",
+    "chat": "huddle.client.chat",
+    "ask": "huddle.client.ask",
+    "bench": "huddle.client.bench",
+    "batch": "huddle.client.batch",
+    "local": "huddle.local.cli",
 }
 
 

@@ -45,7 +45,8 @@ def collect(plan: Plan) -> dict[str, bytes]:
 
 def executables(files: Mapping[str, bytes]) -> frozenset[str]:
     """The paths that are programs."""
-    return frozenset(path for path in files if path.startswith(("bin/", "rootfs/opt/huddle/bin/")))
+    folders = ("bin/", "rootfs/opt/huddle/bin/", "rootfs/usr/local/bin/")
+    return frozenset(path for path in files if path.startswith(folders))
 
 
 def _common(plan: Plan) -> Iterator[tuple[str, bytes]]:
@@ -65,6 +66,7 @@ def _common(plan: Plan) -> Iterator[tuple[str, bytes]]:
 
 
 def _rootfs(plan: Plan) -> Iterator[tuple[str, str]]:
+    yield "/usr/local/bin/huddle", text("bin/huddle-on-path")
     yield "/etc/hosts", render("etc/hosts.j2", nodes=plan.nodes)
     for file in disks.files(plan):
         yield file.path, file.text

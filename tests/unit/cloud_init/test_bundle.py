@@ -17,8 +17,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from cloud_init import apply, bundle, serving_code
+from cloud_init import apply, bundle, node_facts, serving_code
 from cloud_init.services import Unit
+from components import gpu_node
 from huddle import registry
 from huddle.launch.cli import app as launch
 from huddle.wrapper.config import WrapperConfig
@@ -121,6 +122,10 @@ def test_the_run_command_stays_within_our_limit(kind: str) -> None:
     plan = plans()[kind]
     script = rendered.script(plan, plan.nodes[0], built(kind))
     assert len(script) <= apply.SCRIPT_LIMIT_BYTES
+
+
+def test_a_run_command_is_given_the_time_that_applying_may_take() -> None:
+    assert node_facts.longest_s() <= gpu_node.APPLY_TIMEOUT_S
 
 
 def test_a_bundle_that_outgrows_the_limit_is_refused_with_its_largest_files(monkeypatch: pytest.MonkeyPatch) -> None:

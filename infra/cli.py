@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from infra import program, stack_file
-from infra.errors import InputError
+from infra.errors import Fault, InputError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -126,7 +126,7 @@ def rehearse(
     from infra import rehearse as rehearsal  # noqa: PLC0415 - brings in Pulumi
 
     if keep is not None and keep.exists() and any(keep.iterdir()):
-        raise typer.BadParameter(f"{keep} is not empty; name a new directory")
+        raise InputError(Fault(str(keep), "", "is not empty; name a new directory"))
     directory = keep or Path(tempfile.mkdtemp(prefix="rehearsal-"))
     succeeded = rehearsal.run(
         stack, directory, console=err if as_json else out, faults=faults, keep=keep is not None, as_json=as_json

@@ -17,6 +17,28 @@ if _ROOT not in sys.path:
 os.environ["PULUMI_ERROR_OUTPUT_STRING"] = "1"
 
 
+# Seconds each: they start processes, run the whole program or wait for deadlines. `make quick` leaves them out.
+SLOW = frozenset(
+    {
+        "test_apply_program",
+        "test_cli",
+        "test_gateway",
+        "test_graph_invariants",
+        "test_recording",
+        "test_reports_timeline",
+        "test_shell_programs",
+        "test_user_data",
+        "test_wheel",
+    }
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.stem in SLOW:
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(params=[True, False], ids=["preview", "update"])
 def preview(request: pytest.FixtureRequest) -> bool:
     """Both ways that the engine runs a program: with unknown outputs, and with known ones."""

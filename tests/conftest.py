@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 import hypothesis
+import pytest
 
 hypothesis.settings.register_profile("suite", deadline=None, max_examples=50)
 hypothesis.settings.load_profile("suite")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One real engine for the whole run: it takes 3 GB and a minute, so all its tests stay on one worker."""
+    for item in items:
+        if isinstance(item, pytest.Function) and {"real_vllm", "vllm_python"} & set(item.fixturenames):
+            item.add_marker(pytest.mark.xdist_group("real-vllm"))

@@ -40,10 +40,12 @@ def main() -> None:
         pulumi.RunError: the stack's configuration is wrong; nothing has been registered.
     """
     import pulumi  # noqa: PLC0415 - the command line reads plans without Pulumi
-    from pulumi.runtime.config import CONFIG  # noqa: PLC0415
+    from pulumi.runtime.config import CONFIG, is_config_secret  # noqa: PLC0415
 
+    stack, config = pulumi.get_stack(), CONFIG.get()
     try:
-        plan = plan_of(stack_file.from_pulumi(CONFIG.get(), pulumi.get_stack()), pulumi.get_stack())
+        stack_file.refuse_plain_secrets(filter(is_config_secret, config), config, stack)
+        plan = plan_of(stack_file.from_pulumi(config, stack), stack)
     except InputError as error:
         raise pulumi.RunError(str(error)) from None
     register(plan)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,15 +37,26 @@ def load(stack: str, root: Path = ROOT) -> Settings:
         InputError: the stack is missing, is not YAML, holds a secret in plain text, or has a wrong key.
     """
     config = read(stack, root)
-    file = _label(stack)
-    exposed = [
-        Fault(file, key, f"is a secret in plain text; remove it and run `pulumi config set --secret {key} -s {stack}`")
-        for key in SECRET_KEYS
-        if f"{PROJECT}:{key}" in config and not _is_encrypted(config[f"{PROJECT}:{key}"])
-    ]
-    if exposed:
-        raise InputError(*exposed)
+    refuse_plain_secrets((key for key, value in config.items() if _is_encrypted(value)), config, stack)
     return from_values(config, stack)
+
+
+def refuse_plain_secrets(encrypted: Iterable[str], keys: Iterable[str], stack: str) -> None:
+    """Let a secret stand in a config in no other way than encrypted.
+
+    Raises:
+        InputError: with one fault for each secret in plain text; its value is not repeated.
+    """
+    safe, present = set(encrypted), set(keys)
+    exposed = [key for key in SECRET_KEYS if f"{PROJECT}:{key}" in present - safe]
+    if exposed:
+        command = "`pulumi config set --secret {} -s {}`"
+        raise InputError(
+            *(
+                Fault(_label(stack), key, f"is a secret in plain text; remove it and run {command.format(key, stack)}")
+                for key in exposed
+            )
+        )
 
 
 def read(stack: str, root: Path = ROOT) -> dict[str, Any]:

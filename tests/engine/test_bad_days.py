@@ -79,6 +79,15 @@ def test_a_wrong_setting_stops_the_program_before_anything_is_registered(life: L
     assert len(life.azure.of_type("compute:VirtualMachine")) == 2, "nothing may be lost"
 
 
+def test_a_secret_in_plain_text_stops_the_program_without_repeating_it(life: Life) -> None:
+    before = life.sandbox.stack_file.read_bytes()
+    life.edit(lambda settings: settings.update(model_hub_token="hub-token-in-the-open"))
+    text, _ = life.fail(life.sandbox.stack.up)
+    life.sandbox.stack_file.write_bytes(before)
+    assert "model_hub_token: is a secret in plain text" in text
+    assert "hub-token-in-the-open" not in text
+
+
 def test_a_busy_azure_is_said_to_be_busy(life: Life) -> None:
     life.bad_days(BUSY)
     life.edit(lambda settings: settings["tags"].update(owner="somebody-else"))

@@ -72,8 +72,8 @@ local: setup ## Serve a tiny model here: real vLLM (CUDA where there is a GPU) b
 	.venv/bin/huddle local start $${engine:+--vllm "$$engine"} $(if $(PORT),--port $(PORT))
 
 .PHONY: local-stop
-local-stop: setup ## Stop what `make local` started
-	@.venv/bin/huddle local stop
+local-stop: ## Stop what `make local` started
+	@[ ! -x .venv/bin/huddle ] || .venv/bin/huddle local stop
 
 .PHONY: lock
 lock: setup ## Compile all locks again from requirements/*.in (takes newer versions)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from huddle.client.bench import levels
 from huddle.client.bench_report import percentile, summarise
 from huddle.client.connection import ClientError
-from huddle.client.load import Sample
+from huddle.client.load import Reading, Sample
 from tests.serving.wrapper.fake_engine import DONE, MODEL, USAGE_EVENT, Received, Reply, polite, token
 
 from .conftest import Endpoint, Shell
@@ -42,7 +42,6 @@ def test_the_json_counts_what_the_engine_saw(shell: Shell, endpoint: Endpoint) -
         assert (level["requests"], level["failed"], level["error"]) == (6, 0, None)
         assert (level["input_tokens"], level["output_tokens"]) == (6 * 11, 6 * 5)  # as the engine says, not as counted
         assert 0 < level["ttft_p50_ms"] <= level["latency_p50_ms"] <= level["latency_p95_ms"]
-        assert level["ttft_p50_ms"] >= 50  # the engine's own delay is in it: an empty first piece is no token
         assert level["tokens_per_s"] == pytest.approx(30 / level["seconds"])
     assert max(most[1:8]) == 1
     assert max(most) == 3
@@ -96,6 +95,21 @@ def test_a_wrong_sweep_is_refused(text: str) -> None:
         levels(text)
 
 
+def test_an_empty_first_piece_is_no_token_and_an_error_is_seen_anywhere() -> None:
+    reading = Reading()
+    reading.take(token("").decode().strip())
+    assert reading.first_s is None
+    reading.take(token("a").decode().strip())
+    first = reading.first_s
+    assert first is not None
+    reading.take(token("b").decode().strip())
+    reading.take(USAGE_EVENT.decode().strip())
+    assert (reading.first_s, reading.events, reading.usage["completion_tokens"]) == (first, 2, 5)
+    assert not reading.done
+    reading.take('data: {"error": {"message": "out of memory"}}')
+    assert reading.error == "out of memory"
+
+
 def test_figures_of_known_samples() -> None:
     samples = [
         Sample(0.0, 3.0, 1.0, input_tokens=7, output_tokens=21),
@@ -107,7 +121,7 @@ def test_figures_of_known_samples() -> None:
     assert (level.seconds, level.output_tokens, level.input_tokens) == (5.0, 32, 14)
     assert level.tokens_per_s == pytest.approx(32 / 5)
     assert level.requests_per_s == pytest.approx(2 / 5)
-    assert level.tokens_per_s_per_stream == pytest.approx((20 / 2 + 10 / 1) / 2)
+    assert level.tokens_per_s_per_stream == pytest.approx((21 / 3 + 11 / 3) / 2)
     assert level.ttft_p50_ms == pytest.approx(1_500)
     assert level.latency_p95_ms == pytest.approx(3_000)
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import psutil
@@ -11,7 +13,7 @@ import huddle
 from huddle.client.api import Client, Health, State
 from huddle.client.connection import ClientError, Connection, discover
 from tests.serving.launch_world import until
-from tests.serving.wrapper.fake_engine import MODEL, Received, Reply
+from tests.serving.wrapper.fake_engine import MODEL, Received, Reply, event
 
 from .conftest import ALIAS, Endpoint, Shell
 
@@ -198,7 +200,8 @@ def test_the_key_is_in_no_output_no_log_and_no_argument(shell: Shell, endpoint: 
         await reply.stream_head()
         while not hold:
             await asyncio.sleep(0.01)
-        await reply.json({"error": {"message": f"broken {endpoint.key}"}})  # no valid chunk
+        await reply.chunk(event({"error": {"message": f"broken {endpoint.key}"}}))  # an engine that repeats what it got
+        await reply.end()
 
     endpoint.engine.script = slow
     shell.env["OPENAI_LOG"] = "debug"
@@ -210,6 +213,7 @@ def test_the_key_is_in_no_output_no_log_and_no_argument(shell: Shell, endpoint: 
         assert process.wait(60) == 1
     output = (shell.directory / "out").read_text()
     assert "Sending HTTP Request" in output  # the SDK did log
+    assert "broken …" in output
     for text in (arguments, output, endpoint.log.read_text(), repr(Client(endpoint.url, endpoint.key, environ={}))):
         assert endpoint.key not in text
     assert endpoint.key not in repr(Client(endpoint.url, endpoint.key, environ={}).connection)
@@ -253,3 +257,11 @@ def test_waiting_ends_at_once_where_it_cannot_help_and_at_the_limit_elsewhere(en
     with pytest.raises(ClientError, match=r"not ready after 0\.1 s: Connection refused") as refused:
         Client("http://127.0.0.1:9/v1", environ={}).wait_until_ready(0.1, poll_s=0.06)
     assert refused.value.exit_code == 1
+
+
+def test_the_node_s_commands_do_not_import_the_sdk() -> None:
+    line = (
+        "import sys, huddle.cli; huddle.cli.app(['--help'], standalone_mode=False); assert 'openai' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", line], capture_output=True, text=True, check=True)
+    assert all(f" {command} " in done.stdout for command in ("chat", "ask", "bench", "batch", "local"))

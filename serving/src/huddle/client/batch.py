@@ -29,9 +29,7 @@ def batch(
     retries: Annotated[int, typer.Option(min=0, max=20, help="Retries of a request that may succeed later.")] = RETRIES,
     priority: Annotated[
         int | None,
-        typer.Option(
-            help="For requests without their own; lower goes first, where the engine schedules by it."
-        ),
+        typer.Option(help="For requests without their own; lower goes first, where the engine schedules by it."),
     ] = None,
     model: options.Model = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,

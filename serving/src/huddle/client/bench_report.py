@@ -36,17 +36,14 @@ class Level:
 def summarise(concurrency: int, samples: Sequence[Sample]) -> Level:
     """The figures of one level; zeros when nothing succeeded.
 
-    The rate of a stream counts from its first token on: what a reader sees. A stream of one token has none.
+    A stream's rate is its tokens over its whole time. (Without the wait for the first one it would be absurd wherever
+    text is held back: by a buffering proxy, or by the engine until the bytes of a letter are complete.)
     """
     good = [sample for sample in samples if sample.error is None and sample.first_token_s is not None]
     seconds = max((s.ended_s for s in samples), default=0.0) - min((s.began_s for s in samples), default=0.0)
     first = [1_000 * (s.first_token_s - s.began_s) for s in good if s.first_token_s is not None]
     whole = [1_000 * (s.ended_s - s.began_s) for s in good]
-    rates = [
-        (s.output_tokens - 1) / (s.ended_s - s.first_token_s)
-        for s in good
-        if s.first_token_s is not None and s.output_tokens > 1 and s.ended_s > s.first_token_s
-    ]
+    rates = [s.output_tokens / (s.ended_s - s.began_s) for s in good]
     tokens = sum(s.output_tokens for s in good)
     silent = "the model said nothing" if len(good) < len(samples) else None
     return Level(

@@ -78,7 +78,7 @@ class Driver:
     async def one(self) -> Sample:
         """One stream."""
         began = time.perf_counter()
-        reading = _Reading()
+        reading = Reading()
         try:
             create = self._client.chat.completions.with_streaming_response.create
             async with create(**self._load.body(next(self._numbers))) as response:
@@ -98,7 +98,7 @@ class Driver:
         )
 
 
-class _Reading:
+class Reading:
     """What is kept of a stream of server-sent events."""
 
     def __init__(self) -> None:
@@ -109,6 +109,7 @@ class _Reading:
         self.done = False
 
     def take(self, line: str) -> None:
+        """One line."""
         if not line.startswith(DATA):
             return
         if line == DONE:

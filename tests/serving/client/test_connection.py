@@ -260,8 +260,6 @@ def test_waiting_ends_at_once_where_it_cannot_help_and_at_the_limit_elsewhere(en
 
 
 def test_the_node_s_commands_do_not_import_the_sdk() -> None:
-    line = (
-        "import sys, huddle.cli; huddle.cli.app(['--help'], standalone_mode=False); assert 'openai' not in sys.modules"
-    )
-    done = subprocess.run([sys.executable, "-c", line], capture_output=True, text=True, check=True)
-    assert all(f" {command} " in done.stdout for command in ("chat", "ask", "bench", "batch", "local"))
+    line = "import sys; from huddle.cli import app; app(['launch', '--list'], standalone_mode=False)\n"
+    line += "assert 'openai' not in sys.modules"
+    assert subprocess.run([sys.executable, "-c", line], capture_output=True, check=False).returncode == 0

@@ -92,6 +92,15 @@ def test_the_sandbox_of_every_service_holds(kind: str, roots: dict[str, Path]) -
     assert {name: score for name, score in scores.items() if float(score) > SCORE_LIMIT} == {}
 
 
+@pytest.mark.parametrize("unit", Unit)
+def test_no_service_can_write_to_the_system_or_gain_rights(unit: Unit) -> None:
+    """The score alone would forgive one of these."""
+    for key, value in (("ProtectSystem", "strict"), ("NoNewPrivileges", "yes"), ("CapabilityBoundingSet", "")):
+        assert setting(unit, key) == value
+    writable = re.findall(r"^ReadWritePaths=(.*)$", unit_files("distributed")[unit], re.MULTILINE)
+    assert writable in ([], ["/mnt/nvme/workspace"])
+
+
 def setting(unit: str, key: str, kind: str = "distributed") -> str:
     """The last value of a key in a unit."""
     values = re.findall(rf"^{key}=(.*)$", unit_files(kind)[unit], re.MULTILINE)

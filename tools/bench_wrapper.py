@@ -45,7 +45,8 @@ def load(port: int, connections: int, rounds: int, **options: Any) -> dict[str, 
 def measure(subject: subjects.Subject, connections: int, rounds: int) -> dict[str, float]:
     """Load and cost of one subject at one number of streams."""
     before = subjects.cpu_s(subject.pids)
-    measured = load(subject.port, connections, rounds, key=subjects.KEY)
+    events = CHUNKS + 1 + subjects.EXTRA_EVENTS.get(subject.name, 0)  # the tokens and [DONE]
+    measured = load(subject.port, connections, rounds, key=subjects.KEY, events=events)
     measured["cpu_s"] = subjects.cpu_s(subject.pids) - before
     chunks = max(measured["requests"], 1) * (CHUNKS + 1)
     measured["cpu_us_per_chunk"] = measured["cpu_s"] / chunks * 1e6
@@ -60,8 +61,8 @@ def compare(names: list[str], streams: dict[int, int], repeats: int, workers: in
         for turn in range(repeats):
             for name in names:
                 with subjects.subject(name, backend_port, Path(made), workers) as subject:
-                    load(subject.port, 8, 1, key=subjects.KEY)  # warm up
                     for count, rounds in streams.items():
+                        load(subject.port, count, 1, key=subjects.KEY)  # warm up: code, and connections to the backend
                         # LiteLLM takes minutes for what the others do in seconds; once each is enough to see it.
                         measured = measure(subject, count, 1 if name == "litellm" and count > 1 else rounds)
                         turns[name][count].append(measured)

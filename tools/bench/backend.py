@@ -23,6 +23,7 @@ def _event(value: object) -> bytes:
 
 _BASE = {"id": "chatcmpl-0123456789abcdef", "object": "chat.completion.chunk", "created": 1_795_000_000, "model": MODEL}
 TOKEN = _event(_BASE | {"choices": [{"index": 0, "delta": {"content": " word"}, "finish_reason": None}]})
+LAST = _event(_BASE | {"choices": [{"index": 0, "delta": {"content": " word"}, "finish_reason": "length"}]})
 USAGE = _event(_BASE | {"choices": [], "usage": {"prompt_tokens": 20, "completion_tokens": 50, "total_tokens": 70}})
 
 
@@ -73,7 +74,7 @@ class Backend(asyncio.Protocol):
             self._loop = asyncio.get_running_loop()
             self._begun = self._loop.time()
             self._usage = usage
-            self._transport.write(_HEAD + _framed(TOKEN))
+            self._transport.write(_HEAD + _framed(TOKEN if self.chunks > 1 else LAST))
             self._next(1)
 
     def _next(self, number: int) -> None:
@@ -82,7 +83,7 @@ class Backend(asyncio.Protocol):
 
     def _tick(self, number: int) -> None:
         if number < self.chunks:
-            self._transport.write(_framed(TOKEN))
+            self._transport.write(_framed(TOKEN if number + 1 < self.chunks else LAST))
             self._next(number + 1)
         else:
             self._transport.write((_framed(USAGE) if self._usage else b"") + _framed(_DONE) + b"0\r\n\r\n")

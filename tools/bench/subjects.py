@@ -21,6 +21,7 @@ HERE = Path(__file__).parent
 KEY = "backend-key-of-the-bench"
 PROMPT = "You are Huddle, a careful assistant. Answer in the language of the question."
 LITELLM = "1.110.2"
+EXTRA_EVENTS = {"litellm": 1}  # it sends the finish reason as an event of its own
 
 
 @dataclass(frozen=True)

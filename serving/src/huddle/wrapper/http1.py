@@ -75,8 +75,9 @@ class RequestReader:
         return self._extra
 
     def take_body(self) -> bytes:
-        """The whole body of a complete request; it is handed over, not kept."""
+        """The whole body of a complete request; it is handed over, not kept. Nothing can be fed after that."""
         pieces, self._pieces = self._pieces, []
+        del self._parser  # it refers to our methods: without this, every request would leave work for the collector
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def feed(self, data: bytes) -> None:

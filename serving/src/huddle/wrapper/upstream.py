@@ -13,8 +13,9 @@ from huddle.wrapper.errors import Refusal, upstream_broken, upstream_timeout, up
 
 _HEAD_BYTES_MAX: Final = 64 * 1024
 _HEADERS_MAX: Final = 100
-# uvicorn, which serves vLLM, closes idle connections after 5 s; going well below that avoids the race.
-_IDLE_MAX_S: Final = 3.0
+# The engine mostly closes first (vLLM: VLLM_HTTP_TIMEOUT_KEEP_ALIVE, 5 s), and we see it; where it closes just as we
+# send, the request is sent again on a new connection.
+_IDLE_MAX_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,22 @@
+"""The bad days that come with the simulator are valid, and do what their first line says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from simulator import faults
+
+EXAMPLES = sorted((Path(faults.__file__).parent / "examples").glob("*.yaml"))
+
+
+def test_there_is_one_for_each_bad_day_of_the_runbook() -> None:
+    assert [path.stem for path in EXAMPLES] == ["busy", "no-capacity", "node-does-not-serve", "quota"]
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_is_valid_and_says_what_it_does(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith("# ")
+    assert len(faults.load(text).faults) == 1

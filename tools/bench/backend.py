@@ -8,6 +8,7 @@ import argparse
 import asyncio
 import json
 import sys
+from typing import cast
 
 import httptools
 import uvloop
@@ -39,7 +40,7 @@ class Backend(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client has connected."""
-        self._transport = transport
+        self._transport = cast(asyncio.WriteTransport, transport)
         self._parser = httptools.HttpRequestParser(self)
         self._timer: asyncio.TimerHandle | None = None
         self._url = b""

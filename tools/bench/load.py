@@ -7,6 +7,7 @@ import argparse
 import asyncio
 import json
 import time
+from typing import cast
 
 import uvloop
 
@@ -23,7 +24,7 @@ class Client(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Connected."""
-        self._transport = transport
+        self._transport = cast(asyncio.WriteTransport, transport)
 
     def ask(self) -> None:
         """Send the next request."""

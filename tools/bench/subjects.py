@@ -142,4 +142,4 @@ def _wait_for(port: int, seconds: float, process: subprocess.Popen[bytes], log: 
             break
         time.sleep(0.1)
     tail = log.read_text()[-2000:] if log else ""
-    raise RuntimeError(f"{process.args} did not come up on port {port}: {tail}")
+    raise RuntimeError(f"{process.args!r} did not come up on port {port}: {tail}")

@@ -56,6 +56,7 @@ class GpuNodeArgs:
     vm_after: pulumi.Resource | None
     apply_after: Sequence[pulumi.Resource]
     ultra_disk: bool = False
+    secrets_version: pulumi.Input[str] | None = None
 
 
 class GpuNode(pulumi.ComponentResource):
@@ -223,7 +224,13 @@ class GpuNode(pulumi.ComponentResource):
             async_execution=False,
             treat_failure_as_deployment_failure=True,
             timeout_in_seconds=APPLY_TIMEOUT_S,
-            tags={**args.scope.tags, "bundle": args.bundle_digest, "vm-id": self._vm.vm_id},
+            tags={
+                **args.scope.tags,
+                "bundle": args.bundle_digest,
+                "vm-id": self._vm.vm_id,
+                # The script holds no secret, so a rotated one must show elsewhere for the node to fetch it.
+                **({} if args.secrets_version is None else {"secrets": args.secrets_version}),
+            },
             opts=pulumi.ResourceOptions(
                 parent=self,
                 depends_on=[self._vm, *args.apply_after],

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import uuid
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import pulumi
@@ -61,6 +63,8 @@ class Secrets(pulumi.ComponentResource):
     """What the gateway's named values name."""
     backend_key_secret_uri: pulumi.Output[str]
     """Without a version, so that the gateway picks up a rotated key by itself (azure_facts 5.4)."""
+    version: pulumi.Output[str]
+    """Another text whenever a secret has a new value; says nothing about the value itself."""
     ready: list[pulumi.Resource]
     """What must exist before a node or the gateway can read a secret."""
 
@@ -95,6 +99,7 @@ class Secrets(pulumi.ComponentResource):
         self.node_identity_id, self.node_identity_client_id = nodes.id, nodes.client_id
         self.gateway_identity_id, self.gateway_identity_client_id = gateway.id, gateway.client_id
         self.backend_key_secret_uri = pulumi.Output.concat(self.vault_uri, "secrets/", secrets[BACKEND_KEY].name)
+        self.version = _version(secrets.values())
         self.ready = [*secrets.values(), *grants, endpoint.ready]
         self.register_outputs({"vault_id": self.vault_id, "vault_uri": self.vault_uri})
 
@@ -160,3 +165,14 @@ class Secrets(pulumi.ComponentResource):
             role_definition_id=f"/providers/Microsoft.Authorization/roleDefinitions/{_SECRETS_USER}",
             opts=pulumi.ResourceOptions(parent=self),
         )
+
+
+def _version(secrets: Iterable[keyvault.Secret]) -> pulumi.Output[str]:
+    """A digest of the secrets' versions, as Key Vault names them. Public: a version is a random id."""
+    versions = pulumi.Output.all(*(secret.properties.secret_uri_with_version for secret in secrets))
+
+    def digest(uris: Sequence[str | None]) -> str:
+        # In a preview a secret that is about to change has no version yet.
+        return hashlib.sha256("\n".join(uri or "" for uri in uris).encode()).hexdigest()[:12]
+
+    return pulumi.Output.unsecret(versions).apply(digest)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -22,9 +24,11 @@ app = typer.Typer(
 )
 Stack = Annotated[str, typer.Option("--stack", "-s", help="Stack name: stacks/Pulumi.<stack>.yaml.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+EXAMPLE_KEY_COMMENT = "replace-this-example-key"
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 EXIT_INPUT = 2
+EXIT_INTERRUPTED = 130
 
 
 def main() -> None:
@@ -49,10 +53,25 @@ def stacks(as_json: Json = False) -> None:
 
 
 @app.command()
-def validate(stack: Stack = "dev") -> None:
+def validate(stack: Stack = "dev", as_json: Json = False) -> None:
     """Check a stack file, every rule included."""
+    if as_json:
+        _validate_as_json(stack)
+        return
     plan = program.load_plan(stack)
+    for index, key in enumerate(plan.compute.ssh_public_keys):
+        if key.endswith(EXAMPLE_KEY_COMMENT):
+            typer.echo(f"warning: access.ssh_public_keys[{index}] is the example key; nobody holds it", err=True)
     typer.echo(f"stacks/Pulumi.{stack}.yaml is valid: {len(plan.nodes)} x {plan.compute.size.name} in {plan.location}")
+
+
+def _validate_as_json(stack: str) -> None:
+    try:
+        program.load_plan(stack)
+    except InputError as error:
+        _print_json({"stack": stack, "valid": False, "faults": [vars(fault) for fault in error.faults]})
+        raise typer.Exit(EXIT_INPUT) from None
+    _print_json({"stack": stack, "valid": True, "faults": []})
 
 
 @app.command()
@@ -128,11 +147,23 @@ def rehearse(
     if keep is not None and keep.exists() and any(keep.iterdir()):
         raise InputError(Fault(str(keep), "", "is not empty; name a new directory"))
     directory = keep or Path(tempfile.mkdtemp(prefix="rehearsal-"))
-    succeeded = rehearsal.run(
-        stack, directory, console=err if as_json else out, faults=faults, keep=keep is not None, as_json=as_json
-    )
+    try:
+        succeeded = rehearsal.run(
+            stack, directory, console=err if as_json else out, faults=faults, keep=keep is not None, as_json=as_json
+        )
+    except KeyboardInterrupt:
+        if keep is None:
+            shutil.rmtree(directory, ignore_errors=True)
+        _interrupted(keep)
     if not succeeded:
         _fail()
+
+
+def _interrupted(keep: Path | None) -> NoReturn:
+    """Leave at once: the engine's helpers may still be writing to threads that nobody waits for."""
+    kept = f"what was simulated is in {keep}" if keep else "nothing is left"
+    print(f"\ninterrupted: {kept}", file=sys.stderr, flush=True)  # noqa: T201
+    os._exit(EXIT_INTERRUPTED)
 
 
 def _fail() -> NoReturn:

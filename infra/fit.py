@@ -29,6 +29,15 @@ def with_engines(plan: Plan, registry: Registry, file: str) -> Plan:
         )
         if not verdict.fits:
             faults += [Fault(file, f"serving.models.{base}", reason) for reason in verdict.refusals]
+        elif plan.serving.topology is Topology.DISTRIBUTED and verdict.layout.world < verdict.hardware.total:
+            faults.append(
+                Fault(
+                    file,
+                    "serving.topology",
+                    f"'distributed' spreads one model over all nodes, but {base} runs best as {verdict.layout}; "
+                    f"allowed here: {Topology.REPLICAS}",
+                )
+            )
         engines.append(EnginePlan(base, verdict.layout.tensor, verdict.layout.pipeline))
     if faults:
         raise InputError(*faults)

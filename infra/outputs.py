@@ -54,7 +54,7 @@ def stack_outputs(
         "bundle_digest": digest,
         "curl_command": _curl_command(plan, base_url),
         "tunnel_commands": {name: _tunnel_command(plan, node.vm_id) for name, node in zip(names, nodes, strict=True)},
-        "estimated_usd_per_month": cost.estimate(plan).total_usd_per_month,
+        "estimated_cost": cost.headline(cost.estimate(plan)),
     }
 
 
@@ -63,7 +63,8 @@ def _curl_command(plan: Plan, base_url: pulumi.Output[str]) -> pulumi.Output[str
     body = f'{{"model":"{plan.serving.models[0].name}","messages":[{{"role":"user","content":"Hello"}}]}}'
     header = f"""'"header = \\"{KEY_HEADER}: " + first(.[]) + "\\""'"""
     return pulumi.Output.concat(
-        f"pulumi stack output product_keys --show-secrets -s {plan.stack} | jq -r {header} | curl -sS -K - ",
+        f"make -s pulumi ARGS='stack output product_keys --show-secrets -s {plan.stack}'",
+        f" | jq -r {header} | curl -sS -K - ",
         base_url,
         f"/chat/completions -H 'Content-Type: application/json' -d '{body}'",
     )

@@ -10,10 +10,11 @@ from pathlib import Path
 from rich.console import Console
 
 from infra import graph, program
+from infra.errors import InputError
 from infra.plan import Plan
 from infra.rehearsal.runner import Rehearsal
 from infra.rehearsal.runner import run as run_steps
-from infra.rehearsal.sandbox import open_sandbox
+from infra.rehearsal.sandbox import Sandbox, open_sandbox
 from infra.rehearsal.screen import Screen, show_outputs, show_summary
 from infra.rehearsal.steps import steps_of
 from infra.reports import timeline, tree_view
@@ -39,9 +40,12 @@ def run(
     plan = program.load_plan(stack)
     expected = sum(resource.custom for resource in graph.registered(plan))
     screen = Screen(console, plan, expected)
-    sandbox = open_sandbox(stack, directory)
-    if faults is not None:
-        sandbox.set_bad_days(plan, faults.read_text(encoding="utf-8"))
+    try:
+        sandbox = _open(plan, directory, faults)
+    except InputError:
+        if not keep:
+            shutil.rmtree(directory, ignore_errors=True)
+        raise
     rehearsal = run_steps(plan, sandbox, steps_of(plan), screen)
     if rehearsal.resources and not as_json:
         _report(console, plan, rehearsal)
@@ -52,6 +56,13 @@ def run(
     if not kept:
         shutil.rmtree(directory, ignore_errors=True)
     return rehearsal.succeeded
+
+
+def _open(plan: Plan, directory: Path, faults: Path | None) -> Sandbox:
+    sandbox = open_sandbox(plan.stack, directory)
+    if faults is not None:
+        sandbox.set_bad_days(plan, faults.read_text(encoding="utf-8"))
+    return sandbox
 
 
 def _report(console: Console, plan: Plan, rehearsal: Rehearsal) -> None:

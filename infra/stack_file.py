@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,13 @@ from infra.validation import parse
 
 PROJECT = "h100-inference"
 ROOT = Path(__file__).resolve().parent.parent
+STACK_NAME = re.compile(r"(?=.{1,30}$)[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
+"""A stack's name becomes part of resource names, which Azure compares without case."""
+SECRET_SHAPES = re.compile(
+    r"\bhf_[A-Za-z0-9]{20,}|\bsk-[A-Za-z0-9_-]{20,}|\bgh[pousr]_[A-Za-z0-9]{30,}|\bpul-[0-9a-f]{30,}|PRIVATE KEY-----"
+)
+"""How tokens of model hubs, OpenAI, GitHub and Pulumi look, and private keys."""
+SECRET_NAMES = re.compile(r"(?:^|[_-])(?:password|passwd|secret|token|api_?key)s?$", re.IGNORECASE)
 
 
 def path_of(stack: str, root: Path = ROOT) -> Path:
@@ -38,6 +46,7 @@ def load(stack: str, root: Path = ROOT) -> Settings:
     """
     config = read(stack, root)
     refuse_plain_secrets((key for key, value in config.items() if _is_encrypted(value)), config, stack)
+    refuse_what_looks_secret(config, stack)
     return from_values(config, stack)
 
 
@@ -59,10 +68,41 @@ def refuse_plain_secrets(encrypted: Iterable[str], keys: Iterable[str], stack: s
         )
 
 
+def refuse_what_looks_secret(config: Mapping[str, Any], stack: str) -> None:
+    """Find tokens in free text, and texts under a name that promises a secret (`tags: {password: …}`).
+
+    Raises:
+        InputError: with one fault for each; no value is repeated.
+    """
+    own = {key: value for key, value in config.items() if not _is_encrypted(value)}
+    faults = [
+        Fault(_label(stack), where.removeprefix(f"{PROJECT}:"), "looks like a secret in plain text; remove it")
+        for where, name, text in _texts(own)
+        if SECRET_SHAPES.search(text) or SECRET_NAMES.search(name)
+    ]
+    if faults:
+        raise InputError(*faults)
+
+
+def _texts(value: Any, where: str = "", name: str = "") -> Iterator[tuple[str, str, str]]:
+    """Every text below a value, with its path and the key that it stands under."""
+    if isinstance(value, str):
+        yield where, name, value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _texts(item, f"{where}.{key}" if where else str(key), str(key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _texts(item, f"{where}[{index}]", name)
+
+
 def read(stack: str, root: Path = ROOT) -> dict[str, Any]:
     """The `config` mapping of a stack file, as written, keys with their namespace."""
     path = path_of(stack, root)
     file = _label(stack)
+    if not STACK_NAME.fullmatch(stack):
+        allowed = "lower-case letters, digits and single hyphens, starting with a letter, at most 30"
+        raise InputError(Fault(file, "", f"{stack[:60]!r} is not allowed as a stack's name; allowed: {allowed}"))
     if not path.is_file():
         known = names(root)
         close = difflib.get_close_matches(stack, known, n=1)

@@ -1,4 +1,4 @@
-"""`make preview|up|destroy`: check stack file, Azure login and state backend, then become the real `pulumi`.
+"""`make preview|up|destroy`: check stack file, Azure login and state backend, run the real `pulumi`, explain failures.
 
 Each thing that is missing ends with one sentence and exit status 2, before Pulumi starts.
 """
@@ -9,12 +9,14 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
 
 import yaml
 
+from infra import failures
+from infra.program import load_plan
 from tools import stack_secrets
 from tools.engine import Engine, EngineUnavailableError, locate
 from tools.engine.versions import ROOT
@@ -104,14 +106,36 @@ def lack_of_secrets(stack: str, missing: Sequence[str]) -> str | None:
     )
 
 
-def become_pulumi(engine: Engine, command: list[str]) -> NoReturn:
-    """Replace this process. An Output used as text is a bug that must not reach a resource: the SDK then raises."""
-    os.chdir(ROOT)
-    os.execve(engine.pulumi, command, {**engine.environment(), "PULUMI_ERROR_OUTPUT_STRING": "1"})
+def run_pulumi(engine: Engine, command: list[str], stack: str) -> int:
+    """Run pulumi on this terminal and, when it fails, say what that means. Exit status: pulumi's own.
+
+    An Output used as text is a bug that must not reach a resource: the SDK then raises.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder, "events.jsonl")
+        environment = {
+            **engine.environment(),
+            "PULUMI_ERROR_OUTPUT_STRING": "1",
+            "PULUMI_DEBUG_COMMANDS": "true",  # what makes the event log's flag available
+        }
+        done = subprocess.run(
+            [str(engine.pulumi), *command, "--event-log", str(log)], env=environment, cwd=ROOT, check=False
+        )
+        if done.returncode and (failure := meaning(log, stack)):
+            print(f"\n{failure.what}\nNext: {failure.next_step}", file=sys.stderr)
+        return done.returncode
+
+
+def meaning(event_log: Path, stack: str) -> failures.Failure | None:
+    """What the errors in an engine's event log mean, where that is known."""
+    lines = event_log.read_text(encoding="utf-8").splitlines() if event_log.exists() else []
+    diagnostics = [json.loads(line).get("diagnosticEvent") or {} for line in lines if line.strip()]
+    errors = [entry["message"] for entry in diagnostics if entry.get("severity") == "error"]
+    return failures.explain("\n".join(errors), load_plan(stack)) if errors else None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Check, then replace this process by pulumi; everything after `--` goes to it."""
+    """Check, then run pulumi; everything after `--` goes to it."""
     parser = argparse.ArgumentParser(prog="python -m tools.deploy", description=__doc__)
     parser.add_argument("action", choices=["preview", "up", "destroy"])
     parser.add_argument("stack")
@@ -143,7 +167,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(error, file=sys.stderr)
             return EXIT_NOT_READY
     print(f"pulumi {options.action} of stack {options.stack} (Pulumi {engine.version})", file=sys.stderr, flush=True)
-    become_pulumi(engine, ["pulumi", options.action, "--stack", options.stack, *options.flags])
+    return run_pulumi(engine, [options.action, "--stack", options.stack, *options.flags], options.stack)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from simulator.faults import load as load_faults
 from simulator.settings import FAULTS_VARIABLE, STATE_VARIABLE
 from tools import engine
 
+INLINE = f"{FAULTS_VARIABLE} (inline): "
 OnEvent = Callable[[events.EngineEvent], Any]
 PLUGINS = stack_file.ROOT / "simulator" / "bin"
 
@@ -71,8 +72,8 @@ class Sandbox:
             try:
                 load_faults(faults)
             except SimulatorError as error:
-                raise InputError(Fault("fault file", "", str(error))) from None
-            document = yaml.safe_load(faults)
+                raise InputError(Fault("fault file", "", str(error).removeprefix(INLINE))) from None
+            document = yaml.safe_load(faults) or {}
         quota = {plan.compute.size.quota_family: plan.compute.quota_vcpus}
         workspace = self.stack.workspace
         workspace.env_vars = {

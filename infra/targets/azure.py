@@ -148,6 +148,7 @@ def _nodes(plan: Plan, ground: _Ground) -> tuple[list[GpuNode], str]:
                     custom_data=render.custom_data(plan, node),
                     apply_script=_apply_script(plan, node, built, ground.secrets),
                     bundle_digest=built.digest,
+                    secrets_version=ground.secrets.version,
                     vm_after=nodes[-1].vm if nodes and ground.store.disk_id is not None else None,
                     apply_after=[ground.network.ready, *ground.secrets.ready, *ground.store.ready],
                     ultra_disk=plan.model_store.sku is DiskSku.ULTRA and ground.store.disk_id is not None,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pulumi import automation
+
 from infra.rehearsal.record import RUN_COMMAND, VM, Change
 from tests.engine.life import Life
 
@@ -60,6 +62,13 @@ def test_another_model_reaches_the_nodes_without_touching_a_vm(created: Life) ->
     touched = created.up().touched_types()
     assert VM not in touched
     assert touched[RUN_COMMAND] == {Change.UPDATE}
+
+
+def test_a_rotated_secret_is_fetched_by_the_nodes_without_touching_a_vm(created: Life) -> None:
+    created.sandbox.stack.set_config("h100-inference:ray_token", automation.ConfigValue("another-token", secret=True))
+    touched = created.up().touched_types()
+    assert set(touched) == {RUN_COMMAND, "azure-native:keyvault:Secret"}
+    assert created.preview().touched() == {}
 
 
 def test_a_new_image_replaces_the_vms_delete_first_and_keeps_the_rest(created: Life) -> None:

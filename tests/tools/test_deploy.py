@@ -90,10 +90,10 @@ def environ(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     engine = Engine(tmp_path / "pulumi", None, None, Origin.PATH, "3.999.0")
     monkeypatch.setattr(deploy, "locate", lambda: engine)
 
-    def started(engine: Engine, command: list[str]):
+    def started(engine: Engine, command: list[str], stack: str):
         raise Started(command)
 
-    monkeypatch.setattr(deploy, "become_pulumi", started)
+    monkeypatch.setattr(deploy, "run_pulumi", started)
     return monkeypatch
 
 
@@ -115,7 +115,28 @@ def test_with_everything_there_pulumi_starts_with_the_users_flags(environ: pytes
         environ.setenv(name, value)
     with pytest.raises(Started) as started:
         deploy.main(["destroy", "dev", "--", "--yes", "--refresh"])
-    assert started.value.args[0] == ["pulumi", "destroy", "--stack", "dev", "--yes", "--refresh"]
+    assert started.value.args[0] == ["destroy", "--stack", "dev", "--yes", "--refresh"]
+
+
+FAKE_PULUMI = """#!/bin/sh
+while [ "$1" != --event-log ]; do shift; done
+cat > "$2" <<'END'
+{"diagnosticEvent": {"severity": "info", "message": "creating"}}
+{"diagnosticEvent": {"severity": "error", "message": "Code='ConflictError' Message='a vault in deleted state'"}}
+END
+exit 255
+"""
+
+
+def test_a_failed_up_ends_with_what_it_means_and_the_next_step(tmp_path: Path, capfd: pytest.CaptureFixture):
+    pulumi = tmp_path / "pulumi"
+    pulumi.write_text(FAKE_PULUMI)
+    pulumi.chmod(0o755)
+    engine = Engine(pulumi, None, None, Origin.PATH, "3.999.0")
+    assert deploy.run_pulumi(engine, ["up", "--stack", "dev"], "dev") == 255
+    said = capfd.readouterr().err
+    assert "still belongs to a deleted vault" in said
+    assert "Next: Run `az keyvault purge --name huddleai-dev-kv-" in said
 
 
 def test_without_an_engine_there_is_a_sentence(environ: pytest.MonkeyPatch, capfd: pytest.CaptureFixture):

@@ -27,9 +27,8 @@ def _vault(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _secret(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "properties": {"secretUri": f"https://{inputs['vaultName']}.vault.azure.net/secrets/{inputs['secretName']}"}
-    }
+    uri = f"https://{inputs['vaultName']}.vault.azure.net/secrets/{inputs['secretName']}"
+    return {"properties": {"secretUri": uri, "secretUriWithVersion": f"{uri}/0123456789abcdef"}}
 
 
 def _identity(inputs: Mapping[str, Any]) -> dict[str, Any]:

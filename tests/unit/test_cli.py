@@ -6,11 +6,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from infra import stack_file
+from infra.errors import InputError
 from infra.program import load_plan
+from infra.rehearsal.sandbox import Sandbox
 
 INFRA = [sys.executable, "-m", "infra.cli"]
 
@@ -24,7 +27,8 @@ def infra(*arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("stack", stack_file.names())
 def test_every_stack_is_valid(stack: str) -> None:
     done = infra("validate", "-s", stack)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0
+    assert done.stderr == "warning: access.ssh_public_keys[0] is the example key; nobody holds it\n"
     assert done.stdout.startswith(f"stacks/Pulumi.{stack}.yaml is valid: 2 x Standard_NC40ads_H100_v5 in eastus2")
 
 
@@ -63,6 +67,32 @@ def test_a_missing_stack_is_one_sentence_and_exit_code_2(command: str) -> None:
     assert done.stderr == (
         "error: stacks/Pulumi.devv.yaml: there is no such stack; did you mean dev? stacks here: dev, prod\n"
     )
+
+
+@pytest.mark.parametrize("name", ["Dev", "my.stack", "-x", "a b", "x" * 31, "", "üml"])
+def test_a_stack_name_that_azure_could_not_tell_apart_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match="is not allowed as a stack's name; allowed: lower-case letters"):
+        load_plan(name)
+
+
+def test_validate_as_json_carries_the_faults() -> None:
+    done = infra("validate", "-s", "devv", "--json")
+    assert done.returncode == 2
+    document = json.loads(done.stdout)
+    assert (document["valid"], document["faults"][0]["file"]) == (False, "stacks/Pulumi.devv.yaml")
+
+
+def test_an_empty_fault_file_means_a_good_day(tmp_path: Path) -> None:
+    sandbox = Sandbox(tmp_path, "dev", _StackWithVariables(), {}, None)  # type: ignore[arg-type]
+    sandbox.set_bad_days(load_plan("dev"), "\n")
+    assert sandbox.stack.workspace.env_vars["AZURE_SIMULATOR_FAULTS"].startswith("quota:")
+
+
+class _StackWithVariables:
+    """The one part of an automation stack that faults touch."""
+
+    def __init__(self) -> None:
+        self.workspace = SimpleNamespace(env_vars={})
 
 
 def test_a_wrong_fault_file_is_refused_before_anything_starts(tmp_path: Path) -> None:

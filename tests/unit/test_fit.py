@@ -50,5 +50,11 @@ def test_a_model_across_nodes_is_laid_out_over_all_of_them() -> None:
     assert plan.serving.engines == (EnginePlan("llama-3.1-70b", 1, 2),)
 
 
+def test_a_small_model_is_not_spread_over_nodes_that_would_idle() -> None:
+    with pytest.raises(InputError) as caught:
+        planned(serving={"models": {"llama-3.2-3b": {}}, "topology": "distributed"}, gateway={"products": _products()})
+    assert "serving.topology: 'distributed' spreads one model over all nodes, but llama-3.2-3b" in str(caught.value)
+
+
 def _products() -> dict[str, Any]:
     return {"developers": {"display_name": "Developers"}}

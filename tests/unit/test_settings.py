@@ -175,7 +175,7 @@ def test_a_missing_stack_in_an_empty_project(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", "../dev", "dev/../dev", "organization/h100-inference/dev"])
 def test_a_path_is_no_stack_name(tmp_path: Path, name: str) -> None:
-    assert "there is no such stack" in load_fault(write(tmp_path, changed()), name)
+    assert "is not allowed as a stack's name" in load_fault(write(tmp_path, changed()), name)
 
 
 # Secrets
@@ -238,3 +238,17 @@ def test_no_text_whatever_makes_the_yaml_reader_fail_otherwise(tmp_path_factory:
     root = write(tmp_path_factory.mktemp("stack"), text.encode("utf-8", "surrogatepass"))
     with pytest.raises(InputError):
         stack_file.load("dev", root)
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ({"tags": {"password": "Sup3rSecret"}}, "tags.password"),
+        ({"tags": {"note": "use hf_abcdefghijklmnopqrstuvwx"}}, "tags.note"),
+        ({"gateway": {"publisher_name": "sk-abcdefghijklmnopqrstuvwx"}}, "gateway.publisher_name"),
+    ],
+)
+def test_what_looks_like_a_secret_is_refused_without_being_repeated(change: Any, key: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        stack_file.load("dev", write(tmp_path, changed(**change)))
+    assert str(caught.value) == f"stacks/Pulumi.dev.yaml: {key}: looks like a secret in plain text; remove it"

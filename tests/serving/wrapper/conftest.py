@@ -64,8 +64,13 @@ class Wrapper:
         return await self.http.post("/v1/chat/completions", json=body, headers=headers)
 
     def log_lines(self) -> list[dict[str, Any]]:
+        self.service.book()
         self.service.log.close()
         return [json.loads(line) for line in self.log.getvalue().splitlines()]
+
+    def metrics(self) -> str:
+        self.service.book()
+        return self.service.metrics.render().decode()
 
     async def until(self, condition: Callable[[], bool], seconds: float = 5) -> None:
         """Wait for a condition; a test fails when it does not come true."""

@@ -209,6 +209,7 @@ async def test_sighup_reloads_without_dropping_a_stream(tmp_path: Path) -> None:
 async def test_metrics_have_an_address_of_their_own(tmp_path: Path) -> None:
     async with fake_engine() as engine, running(tmp_path, engine) as program:
         assert (await program.http.post("/v1/chat/completions", json=CHAT)).status_code == 200
+        await asyncio.sleep(0.1)  # ended requests are booked a moment later
         async with httpx.AsyncClient() as http:
             text = (await http.get(f"http://127.0.0.1:{program.metrics_port}/metrics")).text
             other = await http.get(f"http://127.0.0.1:{program.metrics_port}/v1/models")

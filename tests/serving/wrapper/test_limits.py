@@ -191,9 +191,7 @@ async def test_over_a_limit_is_a_429_with_the_time_to_wait(make_wrapper: MakeWra
     assert 1 <= int(refused.headers["retry-after"]) <= 61
     assert refused.json()["error"]["type"] == "rate_limit_error"
     assert len(wrapper.engine.completions) == 2
-    assert 'huddle_wrapper_limited_total{limit="requests_per_minute",product="team"} 1.0' in (
-        wrapper.service.metrics.render().decode()
-    )
+    assert 'huddle_wrapper_limited_total{limit="requests_per_minute",product="team"} 1.0' in (wrapper.metrics())
 
 
 @pytest.mark.anyio

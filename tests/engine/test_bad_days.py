@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from infra import failures
-from infra.rehearsal.record import VM, Change
+from infra.rehearsal.record import VM
 from tests.engine.life import Life
 
 QUOTA = """
@@ -112,6 +112,6 @@ def test_after_destroy_the_soft_deleted_names_are_explained_with_the_command(lif
 
 def test_another_salt_gives_free_names_and_the_stack_comes_up_again(life: Life) -> None:
     life.edit(lambda settings: settings.update(name_salt="again"))
-    record = life.up()
-    assert set(record.of_type(VM).values()) == {Change.CREATE}
+    life.up()
+    assert len(life.azure.of_type("compute:VirtualMachine")) == 2
     assert life.preview().touched() == {}

@@ -72,7 +72,7 @@ def compare(names: list[str], streams: dict[int, int], repeats: int, workers: in
     return {name: {count: _median(runs) for count, runs in of.items()} for name, of in turns.items()}
 
 
-def soak(seconds: float, workers: int, connections: int = 200) -> dict[str, Any]:
+def soak(seconds: float, workers: int, connections: int = 100) -> dict[str, Any]:
     """The wrapper under steady load: memory at the start, and at every tenth of the time."""
     with (
         tempfile.TemporaryDirectory() as made,
@@ -138,6 +138,7 @@ def main() -> None:
     parser.add_argument("--streams", nargs="+", type=int, choices=list(STREAMS), default=list(STREAMS))
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--note", help="a sentence about the circumstances, for the page")
     parser.add_argument("--json", type=Path, help="write the numbers there as well")
     parser.add_argument("--markdown", type=Path, help="write the page there (from the numbers of this run)")
     parser.add_argument("--soak", type=float, metavar="SECONDS", help="only the wrapper, for so long")
@@ -148,6 +149,8 @@ def main() -> None:
         if reason := subjects.available(name):
             parser.error(f"{reason}; leave it out with --subjects")
     report: dict[str, Any] = {"machine": machine()}
+    if asked.note:
+        report["note"] = asked.note
     if asked.soak:
         report["soak"] = soak(asked.soak, asked.workers)
     elif asked.real:

@@ -53,6 +53,7 @@ def markdown(report: dict[str, Any]) -> str:
     return template.substitute(
         **report["machine"],
         repeats=report["repeats"],
+        note=report.get("note", ""),
         aims="\n".join(["| | measured | aim |", "|---|---:|---|", *aims]),
         tables="\n\n".join(blocks),
         soak=_soak(report.get("soak")),

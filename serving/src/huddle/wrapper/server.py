@@ -72,6 +72,7 @@ class Server:
             task.cancel()
         service.abort_all()
         service.pool.close()
+        service.book()
         for server in servers:
             server.close()
         log.info("stopped")

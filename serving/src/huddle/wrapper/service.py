@@ -31,6 +31,7 @@ from huddle.wrapper.usage import Usage
 
 _TICK_S: Final = 0.25
 _FLUSH_POLL_S: Final = 0.02
+_BOOK_S: Final = 0.01
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 _ID_PREFIX: Final = secrets.token_hex(8) + "-"
 _ID_NUMBERS: Final = itertools.count()
@@ -69,6 +70,7 @@ class WrapperService:
         self._connections: set[ClientConnection] = set()
         self._exchanges: set[Exchange] = set()
         self._subscribers: dict[tuple[str, str], Subscriber] = {}
+        self._unbooked: list[tuple[Exchange, End, Usage | None, Refusal | None, float]] = []
         self._buffered = 0
         metrics.gauge("connections", "Open client connections.", lambda: len(self._connections))
         metrics.gauge("in_flight", "Requests at the engine.", lambda: self.admission.running)
@@ -161,8 +163,19 @@ class WrapperService:
         return subscriber
 
     def finished(self, exchange: Exchange, how: End, usage: Usage | None, refusal: Refusal | None, now: float) -> None:
-        """Book a request that has ended."""
+        """A request has ended. It is booked a moment later: clients that ask again at once need not wait for it."""
         self._exchanges.discard(exchange)
+        if not self._unbooked:
+            self.loop.call_later(_BOOK_S, self.book)
+        self._unbooked.append((exchange, how, usage, refusal, now))
+
+    def book(self) -> None:
+        """Write what has ended into metrics and log."""
+        ended, self._unbooked = self._unbooked, []
+        for entry in ended:
+            self._book(*entry)
+
+    def _book(self, exchange: Exchange, how: End, usage: Usage | None, refusal: Refusal | None, now: float) -> None:
         admitted, prepared, metrics = exchange.admitted, exchange.prepared, self.metrics
         route, product = admitted.route.value, admitted.caller.product
         model = prepared.served.name if prepared else None

@@ -126,6 +126,27 @@ async def test_pipelined_requests_are_not_answered_out_of_turn(wrapper: Wrapper)
     assert len(wrapper.engine.completions) == 1
 
 
+async def test_a_request_sent_during_an_answer_is_not_begun_either(wrapper: Wrapper) -> None:
+    release = asyncio.Event()
+
+    async def script(request: Received, reply: Reply) -> None:
+        await release.wait()
+        await reply.json({"usage": USAGE})
+
+    wrapper.engine.script = script
+    reader, writer = await wrapper.connect()
+    writer.write(GOOD.encode())
+    await wrapper.until(lambda: len(wrapper.engine.completions) == 1)
+    writer.write(GOOD.encode())
+    await asyncio.sleep(0.1)
+    release.set()
+    async with asyncio.timeout(10):
+        answer = await reader.read()  # until the wrapper closes
+    writer.close()
+    assert answer.count(b"HTTP/1.1 200") == 1
+    assert len(wrapper.engine.completions) == 1
+
+
 async def test_a_client_that_talks_on_during_its_answer_is_cut_off(wrapper: Wrapper) -> None:
     release = asyncio.Event()
 

@@ -109,11 +109,12 @@ class Checker:
         if not isinstance(item, dict):
             raise bad_request("invalid_input", f"'{where}' must be an object", where)
         kind = item.get("type", "message")
-        if kind not in _INPUT_ITEMS:
+        if not isinstance(kind, str) or kind not in _INPUT_ITEMS:
             raise bad_request(
                 "invalid_input", f"'{where}.type' must be one of {', '.join(sorted(_INPUT_ITEMS))}", where
             )
-        if kind == "message" and item.get("role") not in ROLES:
+        role = item.get("role")
+        if (kind == "message" or role is not None) and (not isinstance(role, str) or role not in ROLES):
             raise bad_request("invalid_role", f"'{where}.role' must be one of {', '.join(sorted(ROLES))}", where)
         checked: dict[str, Any] = dict(item)
         for key in ("content", "output", "summary"):

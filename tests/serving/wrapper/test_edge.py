@@ -1,10 +1,14 @@
 """The network edge: smuggling, pipelining, slow and greedy clients, oversize everything. Nothing ambiguous goes on."""
 
 import asyncio
+import gc
 import json
 import re
 
 import pytest
+
+from huddle.wrapper.http1 import RequestReader
+from huddle.wrapper.upstream import Address, UpstreamConnection
 
 from .conftest import BACKEND_KEY, MakeWrapper, Wrapper
 from .fake_engine import MODEL, USAGE, Received, Reply
@@ -285,3 +289,32 @@ async def test_head_requests_have_no_body(wrapper: Wrapper) -> None:
     answer = await wrapper.raw(b"HEAD /health HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 200")
     assert answer.endswith(b"\r\n\r\n")
+
+
+def living(kind: type) -> int:
+    gc.collect()
+    return sum(isinstance(thing, kind) for thing in gc.get_objects())
+
+
+async def test_nothing_is_left_of_requests_and_probes_that_have_ended(make_wrapper: MakeWrapper) -> None:
+    """httptools' parsers are invisible to the collector: a cycle through one of them would stay for ever."""
+    wrapper = await make_wrapper()
+    before = living(RequestReader), living(UpstreamConnection)
+    for request in ("GET /v1/models HTTP/1.1\r\nhost: a\r\n", "nonsense\r\n\r\n", HIDDEN, GOOD):
+        for _ in range(20):
+            _, writer = await wrapper.connect()
+            writer.write(request.encode())
+            await asyncio.sleep(0.005)
+            writer.close()
+    for _ in range(20):
+        await wrapper.service.probe.ask()
+        await wrapper.chat()
+    wrapper.service.pool.address = Address("127.0.0.1", 1)  # nothing listens there
+    wrapper.service.pool.close()
+    for _ in range(20):
+        await wrapper.service.probe.ask()
+    await wrapper.until(lambda: wrapper.service.running == 0)
+    await asyncio.sleep(0.3)
+    after = living(RequestReader), living(UpstreamConnection)
+    assert after[0] <= before[0] + 3  # the connections that are open now
+    assert after[1] <= before[1] + 3

@@ -125,6 +125,7 @@ class ClientConnection(asyncio.Protocol):
         """The client is gone, or we closed."""
         answer, self._answer = self._answer, None
         self.state = State.CLOSED
+        self._reader.close()
         self.release_body()
         self._service.disconnected(self)
         if answer is not None:
@@ -326,6 +327,7 @@ class ClientConnection(asyncio.Protocol):
         self.release_body()
         self._since = self._clock()
         self._chunked = False
+        self._reader.close()
         if not self.close_after:
             self.state = State.READING
             self._reader = RequestReader(self._service.http_limits)

@@ -4,6 +4,7 @@ llhttp in its strict mode already refuses conflicting or repeated lengths, folde
 chunking. This module adds the limits that a parser does not have (sizes, counts) and the choices that it leaves open.
 """
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -77,8 +78,13 @@ class RequestReader:
     def take_body(self) -> bytes:
         """The whole body of a complete request; it is handed over, not kept. Nothing can be fed after that."""
         pieces, self._pieces = self._pieces, []
-        del self._parser  # it refers to our methods: without this, every request would leave work for the collector
+        self.close()
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def close(self) -> None:
+        """Let go of the parser: it refers to our methods, and the collector cannot look into it. Call it in the end."""
+        with contextlib.suppress(AttributeError):
+            del self._parser
 
     def feed(self, data: bytes) -> None:
         """Parse `data`; raises `Refusal` as soon as the request is known to be bad."""

@@ -1,6 +1,7 @@
 """Connections to the engine: a pool, and a response reader that checks the framing and passes the body on at once."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -77,6 +78,7 @@ class UpstreamConnection(asyncio.Protocol):
     def __init__(self, pool: "UpstreamPool") -> None:
         self._pool = pool
         self._transport: asyncio.Transport
+        self._parser: httptools.HttpResponseParser  # made when there is something to parse
         self._sink: Sink | None = None
         self._pieces: list[bytes] = []
         self.on_body = self._pieces.append  # httptools calls it for every piece; no frame of ours in between
@@ -85,7 +87,6 @@ class UpstreamConnection(asyncio.Protocol):
         self._reset()
 
     def _reset(self) -> None:
-        self._parser = httptools.HttpResponseParser(self)
         self._pieces.clear()
         self._body_pieces = 0
         self._head = ResponseHead()
@@ -107,11 +108,12 @@ class UpstreamConnection(asyncio.Protocol):
     def send(self, request: bytes, sink: Sink) -> None:
         """Send one request; its response goes to `sink`. After its end the connection is the pool's again."""
         self._requests += 1
-        self._reset()
         if self._transport.is_closing():  # lost between being made or taken and now
             refusal = upstream_broken("the engine closed the connection before its answer")
             asyncio.get_running_loop().call_soon(lambda: sink.response_lost(refusal, stale=True))
             return
+        self._reset()
+        self._parser = httptools.HttpResponseParser(self)
         self._sink = sink
         self._transport.write(request)
 
@@ -139,6 +141,8 @@ class UpstreamConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's interface
         """The engine closed, or we did."""
         self._pool.forget(self)
+        with contextlib.suppress(AttributeError):
+            del self._parser  # it refers to our methods, and the collector cannot look into it
         sink, self._sink = self._sink, None
         if sink is not None:
             what = "in the middle of" if self._any_bytes else "before"

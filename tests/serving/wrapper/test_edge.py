@@ -297,7 +297,7 @@ def living(kind: type) -> int:
 
 
 async def test_nothing_is_left_of_requests_and_probes_that_have_ended(make_wrapper: MakeWrapper) -> None:
-    """httptools' parsers are invisible to the collector: a cycle through one of them would stay for ever."""
+    """Neither readers, nor connections to an engine that never closes any."""
     wrapper = await make_wrapper()
     before = living(RequestReader), living(UpstreamConnection)
     for request in ("GET /v1/models HTTP/1.1\r\nhost: a\r\n", "nonsense\r\n\r\n", HIDDEN, GOOD):
@@ -309,6 +309,7 @@ async def test_nothing_is_left_of_requests_and_probes_that_have_ended(make_wrapp
     for _ in range(20):
         await wrapper.service.probe.ask()
         await wrapper.chat()
+    await wrapper.until(lambda: wrapper.engine.open <= 1)  # the one that is kept for the next request
     wrapper.service.pool.address = Address("127.0.0.1", 1)  # nothing listens there
     wrapper.service.pool.close()
     for _ in range(20):
@@ -318,3 +319,23 @@ async def test_nothing_is_left_of_requests_and_probes_that_have_ended(make_wrapp
     after = living(RequestReader), living(UpstreamConnection)
     assert after[0] <= before[0] + 3  # the connections that are open now
     assert after[1] <= before[1] + 3
+
+
+async def test_engine_connections_that_nobody_needs_are_closed(wrapper: Wrapper) -> None:
+    release = asyncio.Event()
+
+    async def script(request: Received, reply: Reply) -> None:
+        await release.wait()
+        await reply.json({"usage": USAGE})
+
+    wrapper.engine.script = script
+    asked = [asyncio.create_task(wrapper.chat()) for _ in range(5)]
+    await wrapper.until(lambda: len(wrapper.engine.completions) == 5)
+    release.set()
+    await asyncio.gather(*asked)
+    pool = wrapper.service.pool
+    assert len(pool._idle) == 5
+    for connection in pool._idle[:4]:
+        connection.idle_since -= 3600
+    await wrapper.until(lambda: len(pool._idle) == 1)
+    await wrapper.until(lambda: wrapper.engine.open <= 2)

@@ -241,6 +241,7 @@ class WrapperService:
                 connection.check(now)
             for exchange in tuple(self._exchanges):
                 exchange.check(now)
+            self.pool.prune()
 
     def reload(self, config: WrapperConfig) -> None:
         """Judge new requests by a new configuration; running ones keep theirs. Raises `ConfigError`, changing nothing.

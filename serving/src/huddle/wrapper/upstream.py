@@ -83,6 +83,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._pieces: list[bytes] = []
         self.on_body = self._pieces.append  # httptools calls it for every piece; no frame of ours in between
         self._requests = 0
+        self._reuse = True
         self.idle_since = 0.0
         self._reset()
 
@@ -105,8 +106,9 @@ class UpstreamConnection(asyncio.Protocol):
         """Whether a request may be sent on it now."""
         return not self._transport.is_closing()
 
-    def send(self, request: bytes, sink: Sink) -> None:
-        """Send one request; its response goes to `sink`. After its end the connection is the pool's again."""
+    def send(self, request: bytes, sink: Sink, *, reuse: bool = True) -> None:
+        """Send one request; its response goes to `sink`. After its end the connection is the pool's, or closed."""
+        self._reuse = reuse
         self._requests += 1
         if self._transport.is_closing():  # lost between being made or taken and now
             refusal = upstream_broken("the engine closed the connection before its answer")
@@ -142,7 +144,7 @@ class UpstreamConnection(asyncio.Protocol):
         """The engine closed, or we did."""
         self._pool.forget(self)
         with contextlib.suppress(AttributeError):
-            del self._parser  # it refers to our methods, and the collector cannot look into it
+            del self._parser  # it refers to our methods: a cycle less for the collector
         sink, self._sink = self._sink, None
         if sink is not None:
             what = "in the middle of" if self._any_bytes else "before"
@@ -201,7 +203,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     def _finish(self, sink: Sink) -> None:
         self._sink = None
-        reusable = self._keep_alive and not self._extra and self._transport.get_write_buffer_size() == 0
+        reusable = self._reuse and self._keep_alive and not self._extra and self._transport.get_write_buffer_size() == 0
         if reusable and not self._transport.is_closing():
             self._transport.resume_reading()
             self._pool.release(self)
@@ -298,6 +300,12 @@ class UpstreamPool:
         """The connection is closed."""
         if connection in self._idle:
             self._idle.remove(connection)
+
+    def prune(self) -> None:
+        """Close what has been idle for too long; the longest idle come first."""
+        oldest = self._clock() - _IDLE_MAX_S
+        while self._idle and self._idle[0].idle_since < oldest:
+            self._idle.pop(0).abort()
 
     def close(self) -> None:
         """Close what is idle."""

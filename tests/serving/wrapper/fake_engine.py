@@ -125,7 +125,7 @@ class FakeEngine:
                 self.requests.append(request)
                 probe = request.path in ("/health", "/v1/models")
                 await (polite if probe else self.script)(request, Reply(reader, writer))
-                if writer.is_closing() or request.headers.get("connection") == "close":
+                if writer.is_closing():
                     break
         except (ConnectionError, asyncio.CancelledError):
             pass

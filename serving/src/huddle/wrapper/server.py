@@ -104,11 +104,11 @@ class Server:
         timeouts = service.runtime.config.timeouts
         self._notifier.stopping("draining")
         log.info("draining", running=service.running)
-        service.start_draining()
+        service.draining = True
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._at_once.wait(), timeouts.drain_notice_s)
         servers[0].close()
-        service.start_draining()
+        service.close_idle()
         deadline = service.clock() + timeouts.drain_s
         while service.running and not self._at_once.is_set() and service.clock() < deadline:
             await asyncio.sleep(_POLL_S)

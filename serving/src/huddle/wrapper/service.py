@@ -261,9 +261,8 @@ class WrapperService:
                 del self._subscribers[product, holder]
         self.log.info("reloaded", needs_restart=ignored or None)
 
-    def start_draining(self) -> None:
-        """Not ready any more; connections close after their current answer."""
-        self.draining = True
+    def close_idle(self) -> None:
+        """Close the connections that wait for a request, and the others after their current answer."""
         for connection in tuple(self._connections):
             connection.close_if_idle()
 

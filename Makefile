@@ -34,7 +34,7 @@ test: setup ## Run every test
 	@tools/apt.sh test
 	@$(python) -m tools.engine show >/dev/null
 	@echo "running all tests, $(PYTEST_WORKERS) at a time" >&2
-	@$(python) -m pytest -n $(PYTEST_WORKERS) --dist loadgroup tests
+	@$(python) -m pytest -n $(PYTEST_WORKERS) --dist loadfile tests
 
 .PHONY: quick
 quick: setup ## Run the unit tests (under a minute)

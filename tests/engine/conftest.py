@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -35,10 +34,3 @@ def created(open_life: Callable[[str], Life]) -> Iterator[Life]:
     life = open_life("dev")
     life.up()
     yield life
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Each module lives one life in order, so its tests stay on one worker."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))

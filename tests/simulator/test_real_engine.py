@@ -15,9 +15,6 @@ from simulator.store import State, Store
 from tests.simulator import builders as b
 from tools import engine
 
-# One life in order: its tests stay on one worker.
-pytestmark = pytest.mark.xdist_group("simulator-real-engine")
-
 CANARY = "CANARY-engine-secret"
 IN_ONE_STEP = pulumi.ResourceOptions(
     replace_on_changes=["osProfile", "storageProfile.imageReference", "zones"], delete_before_replace=True

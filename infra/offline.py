@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -52,4 +53,9 @@ def run(
         # A loop of our own, made and closed here: newer Pythons have no ambient one for Pulumi to pick up.
         asyncio.run(run_in_stack(program))
 
-    contextvars.copy_context().run(configured)
+    # Registering makes many objects and no rubbish to speak of: the collector would walk the SDK's modules for nothing.
+    gc.disable()
+    try:
+        contextvars.copy_context().run(configured)
+    finally:
+        gc.enable()

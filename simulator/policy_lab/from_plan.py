@@ -1,0 +1,76 @@
+"""A plan's gateway as the lab runs it: the same renderings, ids and rules that the program sends to Azure."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping
+from importlib.resources import files
+
+from components.gateway import policies
+from components.gateway.breaker import NODE_CANNOT_SERVE, BreakerRule
+from components.gateway.entities import Entity, KeyParameter, subscription_id
+from infra.gateway_plan import GatewayPlan, ProductPlan
+from infra.plan import Plan
+from infra.vocabulary import GatewayTier
+from simulator.policy_lab.counters import Algorithm
+from simulator.policy_lab.pool import Backend, Breaker, Pool, PoolItem
+from simulator.policy_lab.service import Api, Operation, Product, Reach, Service, Subscription
+
+_CLASSIC = frozenset({GatewayTier.DEVELOPER, GatewayTier.PREMIUM})
+
+
+def service_of(plan: Plan, *, backend_key: str, keys: Mapping[str, str] | None = None) -> Service:
+    """The gateway of a plan.
+
+    `keys` are subscription keys by `<product>/<subscription>`; those that are missing are made, as Azure does.
+    """
+    gateway = plan.gateway
+    return Service(
+        apis=(_api(gateway),),
+        products=tuple(
+            Product(product.id, frozenset({Entity.API.value}), policies.product_policy(product))
+            for product in gateway.products
+        ),
+        subscriptions=tuple(
+            _subscription(product, subscription.name, keys or {})
+            for product in gateway.products
+            for subscription in product.subscriptions
+        ),
+        backends=tuple(Backend(backend.id, backend.url, _breaker(NODE_CANNOT_SERVE)) for backend in gateway.backends),
+        pools=tuple(
+            Pool(pool.id, tuple(PoolItem(member.id, member.priority, member.weight) for member in pool.members))
+            for pool in gateway.pools
+        ),
+        named_values={Entity.BACKEND_KEY.value: backend_key},
+        algorithm=Algorithm.SLIDING_WINDOW if gateway.facts.tier in _CLASSIC else Algorithm.TOKEN_BUCKET,
+    )
+
+
+def _api(gateway: GatewayPlan) -> Api:
+    return Api(
+        id=Entity.API.value,
+        path=gateway.api_path,
+        operations=operations(json.loads((files("components.gateway") / "openapi.json").read_text(encoding="utf-8"))),
+        policy=policies.api_policy(),
+        key_header=KeyParameter.HEADER.value,
+        key_query=KeyParameter.QUERY.value,
+    )
+
+
+def operations(document: Mapping[str, Mapping[str, Mapping[str, Mapping[str, str]]]]) -> tuple[Operation, ...]:
+    """The operations that an import of an OpenAPI document makes."""
+    return tuple(
+        Operation(operation["operationId"], method.upper(), path)
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    )
+
+
+def _subscription(product: ProductPlan, name: str, keys: Mapping[str, str]) -> Subscription:
+    primary = keys.get(f"{product.id}/{name}") or secrets.token_hex(16)
+    return Subscription(subscription_id(product.id, name), Reach.PRODUCT, product.id, (primary, secrets.token_hex(16)))
+
+
+def _breaker(rule: BreakerRule) -> Breaker:
+    return Breaker(rule.failures, rule.window_s, rule.statuses, rule.rest_s, accept_retry_after=True)

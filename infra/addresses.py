@@ -26,11 +26,21 @@ PLATFORM_RANGES: tuple[IPv4Network, ...] = tuple(
 
 @dataclass(frozen=True)
 class AddressPlan:
-    """Ranges by zone, and the private address of each node (head first)."""
+    """Ranges by zone, and the private address of each node (head first).
+
+    `elsewhere` holds the zones whose subnet somebody else keeps: rules name their range, nobody makes them.
+    """
 
     address_space: IPv4Network
     subnets: Mapping[Zone, IPv4Network]
     node_addresses: tuple[IPv4Address, ...]
+    elsewhere: frozenset[Zone] = frozenset()
+
+    @property
+    def own_subnets(self) -> Mapping[Zone, IPv4Network]:
+        """The subnets that this program makes."""
+        own = {zone: subnet for zone, subnet in self.subnets.items() if zone not in self.elsewhere}
+        return MappingProxyType(own)
 
 
 def node_capacity(subnet: IPv4Network) -> int:
@@ -38,11 +48,16 @@ def node_capacity(subnet: IPv4Network) -> int:
     return max(0, subnet.num_addresses - AZURE_RESERVED)
 
 
-def plan_addresses(network: Network, node_count: int, *, with_bastion: bool) -> AddressPlan:
-    """Lay out the VNet. Settings have passed `conflicts` before."""
+def plan_addresses(
+    network: Network, node_count: int, *, with_bastion: bool, gateway_elsewhere: IPv4Network | None = None
+) -> AddressPlan:
+    """Lay out the VNet. Settings have passed `conflicts` before.
+
+    `gateway_elsewhere` is the range of a gateway that somebody else keeps.
+    """
     subnets = {
         Zone.NODES: network.nodes_subnet,
-        Zone.GATEWAY: network.gateway_subnet,
+        Zone.GATEWAY: gateway_elsewhere or network.gateway_subnet,
         Zone.ENDPOINTS: network.endpoints_subnet,
     }
     if with_bastion:
@@ -52,15 +67,21 @@ def plan_addresses(network: Network, node_count: int, *, with_bastion: bool) -> 
         address_space=network.address_space,
         subnets=MappingProxyType(subnets),
         node_addresses=tuple(first + index for index in range(node_count)),
+        elsewhere=frozenset({Zone.GATEWAY} if gateway_elsewhere else ()),
     )
 
 
-def conflicts(network: Network, *, with_bastion: bool) -> Iterator[tuple[str, str]]:
+def conflicts(network: Network, *, with_bastion: bool, with_gateway: bool = True) -> Iterator[tuple[str, str]]:
     """Every range that Azure refuses, that lies outside the VNet or overlaps another, as (key, sentence).
 
-    Bastion's range counts only where it becomes a subnet.
+    Bastion's and the gateway's ranges count only where they become subnets.
     """
-    keys = ("nodes_subnet", "gateway_subnet", "endpoints_subnet", *(("bastion_subnet",) if with_bastion else ()))
+    sometimes = {"gateway_subnet": with_gateway, "bastion_subnet": with_bastion}
+    keys = [
+        key
+        for key in ("nodes_subnet", "gateway_subnet", "endpoints_subnet", "bastion_subnet")
+        if sometimes.get(key, True)
+    ]
     keyed: dict[str, IPv4Network] = {key: getattr(network, key) for key in keys}
     for key, subnet in {"address_space": network.address_space, **keyed}.items():
         if not WIDEST_PREFIX <= subnet.prefixlen <= NARROWEST_PREFIX:

@@ -13,30 +13,30 @@ from types import MappingProxyType
 from infra import rules
 from infra.addresses import AddressPlan, plan_addresses
 from infra.errors import Fault, InputError
+from infra.gateway_plan import BackendPlan, GatewayPlan, ProductPlan, gateway_plan
 from infra.names import Names, problem, stable_suffix
 from infra.ports import Flow, NsgRule, nsg_rules, port_table
 from infra.settings import AutoShutdown, Image, Jupyter, Monitoring, Settings
-from infra.skus import GATEWAY_TIERS, VM_SIZES, TierFacts, VmSize, max_shares
+from infra.skus import VM_SIZES, VmSize, max_shares
 from infra.vocabulary import (
     BastionSku,
     DiskSku,
     Environment,
-    GatewayInbound,
     ManagedTag,
     ModelStoreKind,
     Priority,
-    PublicAccess,
+    PrivateDnsKeeper,
     Role,
     Target,
     Topology,
     Zone,
 )
 
+__all__ = ["BackendPlan", "GatewayPlan", "Plan", "ProductPlan", "build"]
+
 MODEL_DISK_LUN = 0
 MODELS_PATH = "/mnt/models"
 NVME_PATH = "/mnt/nvme"
-GATEWAY_API_PATH = "v1"
-"""The API's path on the gateway, so that an OpenAI client's base URL ends in /v1 as everywhere."""
 
 
 @dataclass(frozen=True)
@@ -118,66 +118,20 @@ class ServingPlan:
 
 
 @dataclass(frozen=True)
-class ProductPlan:
-    """One product of the gateway; `models` is never empty."""
-
-    id: str
-    display_name: str
-    description: str
-    models: tuple[str, ...]
-    system_prompt: str | None
-    requests_per_minute: int
-    tokens_per_minute: int
-    approval_required: bool
-    published: bool
-    subscriptions: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class BackendPlan:
-    """One node behind the gateway."""
-
-    id: str
-    url: str
-
-
-@dataclass(frozen=True)
-class GatewayPlan:
-    """API Management."""
-
-    facts: TierFacts
-    units: int
-    inbound: GatewayInbound
-    public_access: PublicAccess
-    publisher_name: str
-    publisher_email: str
-    api_path: str
-    products: tuple[ProductPlan, ...]
-    backends: tuple[BackendPlan, ...]
-
-    @property
-    def delegation(self) -> str | None:
-        """The delegation that its subnet needs."""
-        return self.facts.delegation[self.inbound]
-
-    @property
-    def injected(self) -> bool:
-        """Whether the gateway itself sits inside the VNet."""
-        return self.inbound in self.facts.injected
-
-    @property
-    def virtual_network_type(self) -> str:
-        """ARM's word for it: v2 integration is `External` too (azure_facts 5.2)."""
-        return "Internal" if self.inbound is GatewayInbound.INTERNAL else "External"
-
-
-@dataclass(frozen=True)
 class AccessPlan:
     """Operators' way in."""
 
     bastion_sku: BastionSku
     tunnel: bool
     operator_object_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class NetworkPlan:
+    """What of the network is not ours: a VNet that is there already, and who writes private endpoints' names."""
+
+    existing_vnet: str | None = None
+    private_dns: PrivateDnsKeeper = PrivateDnsKeeper.OWN
 
 
 @dataclass(frozen=True)
@@ -202,6 +156,7 @@ class Plan:
     access: AccessPlan
     monitoring: Monitoring
     jupyter: Jupyter
+    network: NetworkPlan = NetworkPlan()
 
     @property
     def protect(self) -> bool:
@@ -235,8 +190,12 @@ def build(settings: Settings, *, project: str, stack: str, catalogue: Mapping[st
         gpu=VM_SIZES[settings.nodes.size].gpu.partition("-")[0],
     )
     _check_names(names, settings, stack, file)
+    existing = settings.gateway.existing
     addresses = plan_addresses(
-        settings.network, settings.nodes.count, with_bastion=settings.access.bastion.sku.needs_subnet
+        settings.network,
+        settings.nodes.count,
+        with_bastion=settings.access.bastion.sku.needs_subnet,
+        gateway_elsewhere=existing.subnet if existing else None,
     )
     table = port_table(settings)
     nodes = _nodes(settings, names, addresses, catalogue)
@@ -257,12 +216,12 @@ def build(settings: Settings, *, project: str, stack: str, catalogue: Mapping[st
         names=names,
         addresses=addresses,
         ports=table,
-        security_rules=MappingProxyType({zone: nsg_rules(zone, table) for zone in addresses.subnets}),
+        security_rules=MappingProxyType({zone: nsg_rules(zone, table) for zone in addresses.own_subnets}),
         compute=_compute(settings),
         nodes=nodes,
         model_store=_model_store(settings),
         serving=_serving(settings, nodes, catalogue),
-        gateway=_gateway(settings, nodes),
+        gateway=gateway_plan(settings, nodes),
         access=AccessPlan(
             bastion_sku=settings.access.bastion.sku,
             tunnel=settings.access.bastion.tunnel,
@@ -270,6 +229,7 @@ def build(settings: Settings, *, project: str, stack: str, catalogue: Mapping[st
         ),
         monitoring=settings.monitoring,
         jupyter=settings.jupyter,
+        network=NetworkPlan(settings.network.existing_vnet, settings.network.private_dns),
     )
 
 
@@ -352,42 +312,4 @@ def _serving(settings: Settings, nodes: tuple[NodePlan, ...], catalogue: Mapping
         ray_client_port=ports.ray_client,
         ray_dashboard_port=ports.ray_dashboard,
         head_address=nodes[0].address,
-    )
-
-
-def _gateway(settings: Settings, nodes: tuple[NodePlan, ...]) -> GatewayPlan:
-    gateway = settings.gateway
-    all_models = tuple(sorted(settings.serving.models))
-    # A model across all nodes answers on its head only.
-    serving = nodes[:1] if settings.serving.topology is Topology.DISTRIBUTED else nodes
-    return GatewayPlan(
-        facts=GATEWAY_TIERS[gateway.tier],
-        units=gateway.units,
-        inbound=gateway.inbound,
-        public_access=gateway.public_access,
-        publisher_name=gateway.publisher_name,
-        publisher_email=gateway.publisher_email,
-        api_path=GATEWAY_API_PATH,
-        products=tuple(
-            ProductPlan(
-                id=name,
-                display_name=product.display_name,
-                description=product.description,
-                models=tuple(sorted(product.models)) if product.models else all_models,
-                system_prompt=product.system_prompt,
-                requests_per_minute=product.requests_per_minute,
-                tokens_per_minute=product.tokens_per_minute,
-                approval_required=product.approval_required,
-                published=product.published,
-                subscriptions=tuple(sorted(product.subscriptions)),
-            )
-            for name, product in sorted(gateway.products.items())
-        ),
-        backends=tuple(
-            BackendPlan(
-                id=f"node-{node.number}",
-                url=f"http://{node.address}:{settings.serving.ports.wrapper}/{GATEWAY_API_PATH}",
-            )
-            for node in serving
-        ),
     )

@@ -6,13 +6,12 @@ import difflib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from infra import ports
+from infra import gateway_rules, ports
 from infra.addresses import AZURE_RESERVED, BASTION_MIN_PREFIX, conflicts, node_capacity
 from infra.errors import Fault, InputError
 from infra.settings import Settings
 from infra.skus import (
     DISALLOWED_ADMIN_NAMES,
-    GATEWAY_TIERS,
     PREMIUM_V2_BASELINE_IOPS,
     PREMIUM_V2_BASELINE_MBPS,
     PREMIUM_V2_MBPS_PER_IOPS,
@@ -25,19 +24,13 @@ from infra.skus import (
 from infra.vocabulary import (
     Delivery,
     DiskSku,
-    GatewayInbound,
-    GatewayTier,
     ManagedTag,
     ModelStoreKind,
     Priority,
-    PublicAccess,
     Target,
     Topology,
 )
 
-CLASSIC_TIERS = frozenset({GatewayTier.DEVELOPER, GatewayTier.PREMIUM})
-BUILT_IN_PRODUCTS = frozenset({"starter", "unlimited"})
-"""Sample products of a new classic service (Microsoft's tutorial on products): ours would collide at creation."""
 Findings = Iterator[tuple[str, str]]
 
 
@@ -58,8 +51,8 @@ def _target(settings: Settings, _: Mapping[str, str]) -> Findings:
 
 
 def _addresses(settings: Settings, _: Mapping[str, str]) -> Findings:
-    with_bastion = settings.access.bastion.sku.needs_subnet
-    for key, sentence in conflicts(settings.network, with_bastion=with_bastion):
+    with_bastion, with_gateway = settings.access.bastion.sku.needs_subnet, settings.gateway.existing is None
+    for key, sentence in conflicts(settings.network, with_bastion=with_bastion, with_gateway=with_gateway):
         yield f"network.{key}", sentence
     subnet, count = settings.network.nodes_subnet, settings.nodes.count
     if node_capacity(subnet) < count:
@@ -74,44 +67,6 @@ def _addresses(settings: Settings, _: Mapping[str, str]) -> Findings:
             "network.bastion_subnet",
             f"{bastion} is too small for Azure Bastion; allowed: /{BASTION_MIN_PREFIX} or larger",
         )
-
-
-def _gateway(settings: Settings, _: Mapping[str, str]) -> Findings:
-    gateway, facts = settings.gateway, GATEWAY_TIERS[settings.gateway.tier]
-    if gateway.inbound not in facts.inbound:
-        yield (
-            "gateway.inbound",
-            f"'{gateway.inbound}' is not offered by tier {gateway.tier}; allowed: {', '.join(facts.inbound)}",
-        )
-    if settings.network.gateway_subnet.prefixlen > facts.min_prefix:
-        yield (
-            "network.gateway_subnet",
-            f"{settings.network.gateway_subnet} is too small for gateway tier {gateway.tier}; "
-            f"allowed: /{facts.min_prefix} or larger",
-        )
-    if gateway.units > facts.max_units:
-        yield "gateway.units", f"{gateway.units} is too many for tier {gateway.tier}; allowed: 1-{facts.max_units}"
-    if gateway.public_access is PublicAccess.DISABLED and gateway.inbound is not GatewayInbound.PRIVATE_ENDPOINT:
-        yield "gateway.public_access", "'disabled' needs `gateway.inbound: private-endpoint`, or nobody could reach it"
-
-
-def _products(settings: Settings, _: Mapping[str, str]) -> Findings:
-    served = set(settings.serving.models)
-    for folded, count in Counter(name.casefold() for name in settings.gateway.products).items():
-        if count > 1:
-            yield "gateway.products", f"{count} products have the id '{folded}' (ids are compared without case)"
-    for name, product in settings.gateway.products.items():
-        if settings.gateway.tier in CLASSIC_TIERS and name in BUILT_IN_PRODUCTS:
-            yield (
-                f"gateway.products.{name}",
-                f"is a product that tier {settings.gateway.tier} comes with; allowed: any other id",
-            )
-        for model in product.models or ():
-            if model not in served:
-                yield (
-                    f"gateway.products.{name}.models",
-                    f"'{model}' is not served by this stack; allowed: {', '.join(sorted(served))}",
-                )
 
 
 def _size(settings: Settings, _: Mapping[str, str]) -> Findings:
@@ -263,9 +218,7 @@ def _lists(settings: Settings, _: Mapping[str, str]) -> Findings:
         "access.operator_object_ids": [guid.lower() for guid in settings.access.operator_object_ids],
         "network.reserved_ranges": settings.network.reserved_ranges,
     }
-    for name, product in settings.gateway.products.items():
-        lists[f"gateway.products.{name}.models"] = product.models or ()
-        lists[f"gateway.products.{name}.subscriptions"] = product.subscriptions
+    lists |= gateway_rules.lists(settings)
     for name, placement in settings.serving.models.items():
         lists[f"serving.models.{name}.nodes"] = placement.nodes or ()
     for key, items in lists.items():
@@ -277,8 +230,7 @@ def _lists(settings: Settings, _: Mapping[str, str]) -> Findings:
 RULES: tuple[Callable[[Settings, Mapping[str, str]], Findings], ...] = (
     _target,
     _addresses,
-    _gateway,
-    _products,
+    *gateway_rules.RULES,
     _size,
     _model_store,
     _models,

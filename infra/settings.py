@@ -21,7 +21,9 @@ from infra.vocabulary import (
     GatewayTier,
     ModelStoreKind,
     Priority,
+    PrivateDnsKeeper,
     PublicAccess,
+    QuotaPeriod,
     Target,
     Topology,
 )
@@ -47,6 +49,11 @@ def _defaults(value: object) -> object:
     return {} if value is None else value
 
 
+def _named(value: object) -> object:
+    """Let a bare name stand for an entry without further facts: `subscriptions: [web, {name: app, owner: Ada}]`."""
+    return {"name": value} if isinstance(value, str) else value
+
+
 Cidr = Annotated[IPv4Network, BeforeValidator(_network)]
 Slug = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,48}[a-z0-9]$")]
 TagKey = Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=r"^[^<>%&\\?/]+$")]
@@ -57,6 +64,19 @@ SshPublicKey = Annotated[
 ZoneNumber = Annotated[Literal["1", "2", "3"], BeforeValidator(_text)]
 Port = Annotated[int, Field(ge=1024, le=65_535)]
 NodeNumber = Annotated[int, Field(ge=1, strict=True)]
+Origin = Annotated[str, StringConstraints(pattern=r"^https?://[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]{1,5})?$")]
+VnetId = Annotated[
+    str,
+    StringConstraints(
+        pattern=r"(?i)^/subscriptions/[0-9a-f-]{36}/resourceGroups/[^/]+/providers/Microsoft\.Network/virtualNetworks/[^/]+$"
+    ),
+]
+GatewayId = Annotated[
+    str,
+    StringConstraints(
+        pattern=r"(?i)^/subscriptions/[0-9a-f-]{36}/resourceGroups/[^/]+/providers/Microsoft\.ApiManagement/service/[^/]+$"
+    ),
+]
 Guid = Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$")]
 
 
@@ -82,6 +102,13 @@ class Section(BaseModel):
 class Network(Section):
     """The VNet and its subnets. Node addresses count up from the fifth address of `nodes_subnet`."""
 
+    existing_vnet: VnetId | None = Field(
+        None, description="ARM id of a VNet that is there already: the subnets are made in it, the VNet is left alone."
+    )
+    private_dns: PrivateDnsKeeper = Field(
+        PrivateDnsKeeper.OWN,
+        description="Who writes the names of private endpoints: `own` zones, or the organisation's Azure `policy`.",
+    )
     address_space: Cidr = Field(IPv4Network("10.0.0.0/16"), description="The VNet's range (CIDR).")
     nodes_subnet: Cidr = Field(IPv4Network("10.0.0.0/24"), description="GPU nodes (CIDR).")
     gateway_subnet: Cidr = Field(
@@ -181,11 +208,33 @@ class Serving(Section):
     ports: Ports = Field(Ports(), description="Listening ports.")
 
 
+class TokenQuota(Section):
+    """How much a subscription may use in a period, on top of the limit per minute."""
+
+    tokens: int = Field(ge=1, description="Tokens in each period, prompt and answer together.")
+    period: QuotaPeriod = Field(description="After which the count starts anew.")
+
+
+class Subscription(Section):
+    """An application with keys of its own. A bare name may stand for it."""
+
+    name: Slug = Field(description="The application's name.")
+    owner: str | None = Field(
+        None,
+        min_length=1,
+        max_length=60,
+        description="Person or team behind it, shown with the subscription in portal and reports.",
+    )
+
+
 class Product(Section):
     """What application developers subscribe to."""
 
     display_name: str = Field(min_length=1, max_length=300, description="Name shown in the developer portal.")
     description: str = Field("", max_length=1000, description="Text shown in the developer portal.")
+    terms: str = Field(
+        "", max_length=10_000, description="Terms of use that a developer accepts before subscribing in the portal."
+    )
     models: tuple[str, ...] | None = Field(
         None, min_length=1, description="Served model names this product may call; none means all."
     )
@@ -194,11 +243,40 @@ class Product(Section):
     )
     requests_per_minute: int = Field(60, ge=1, description="Requests per minute and subscription.")
     tokens_per_minute: int = Field(20_000, ge=1, description="Tokens per minute and subscription.")
+    token_quota: TokenQuota | None = Field(None, description="Tokens per period and subscription; none is no quota.")
     approval_required: bool = Field(False, description="Whether an administrator approves each subscription.")
     published: bool = Field(True, description="Whether the product is offered in the portal.")
-    subscriptions: tuple[Slug, ...] = Field(
-        (), description="Applications that get a key of their own, created with the stack."
+    visible_to_guests: bool = Field(
+        False, description="Whether a published product is shown without signing in, not only to signed-in developers."
     )
+    subscriptions: tuple[Annotated[Subscription, BeforeValidator(_named)], ...] = Field(
+        (), description="Applications that get keys of their own, created with the stack."
+    )
+
+
+class ExistingGateway(Section):
+    """An API Management service that is there already: our API and products are added to it, the rest left alone."""
+
+    id: GatewayId = Field(description="Its ARM id.")
+    subnet: Cidr = Field(description="The range that it calls the nodes from (CIDR); the wrapper lets in nobody else.")
+
+
+class PoolMember(Section):
+    """A node's place in the gateway's backend pool."""
+
+    weight: int = Field(1, ge=1, le=100, description="Share of the requests within its priority.")
+    priority: int = Field(
+        1, ge=0, le=100, description="Lower goes first; others only take over when all of a lower number are out."
+    )
+
+
+class PolicyFragments(Section):
+    """Files with policy elements of your own, by the section of the API's policy that they go to."""
+
+    inbound: tuple[str, ...] = Field(
+        (), description="Files, from the project's directory, that hold for requests: after the product's limits."
+    )
+    outbound: tuple[str, ...] = Field((), description="Files that hold for answers; they may set headers.")
 
 
 class Gateway(Section):
@@ -217,7 +295,28 @@ class Gateway(Section):
         PublicAccess.ENABLED,
         description="With a private endpoint, set `disabled` after the first `up`: Azure refuses it at creation.",
     )
+    existing: ExistingGateway | None = Field(
+        None, description="Use a service that is there already; tier, inbound and units then say what it is."
+    )
+    api_path: str = Field(
+        "v1",
+        pattern=r"^([a-z0-9][a-z0-9-]{0,39}/){0,3}v1$",
+        description="Path of the API on the gateway; it ends in v1, as OpenAI clients expect of a base URL.",
+    )
     products: dict[Slug, Product] = Field(min_length=1, description="Products by id.")
+    cors_origins: tuple[Origin, ...] = Field(
+        (), max_length=50, description="Web origins whose pages may call the API from a browser; none means no CORS."
+    )
+    policy_fragments: PolicyFragments = Field(
+        PolicyFragments(), description="Policy elements of your own; what would buffer, leak or bypass is refused."
+    )
+    keys_in_key_vault: bool = Field(
+        False, description="Whether the stack's key vault also holds every subscription's keys, for its operators."
+    )
+    drain: tuple[NodeNumber, ...] = Field((), description="Nodes that get no requests, for as long as they stand here.")
+    pool: dict[int, PoolMember] = Field(
+        default_factory=dict, description="Weight and priority of nodes by number; others have 1 and 1."
+    )
 
 
 class Bastion(Section):
@@ -245,6 +344,9 @@ class Monitoring(Section):
 
     retention_days: int = Field(30, ge=30, le=730, description="Log Analytics retention (days).")
     daily_cap_gb: float = Field(1.0, gt=0, allow_inf_nan=False, description="Log Analytics daily ingestion cap (GB).")
+    alert_emails: tuple[str, ...] = Field(
+        (), max_length=20, description="Who is told when an alert fires; nobody means alerts only show in the portal."
+    )
 
 
 class Jupyter(Section):

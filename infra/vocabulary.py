@@ -88,6 +88,28 @@ class PublicAccess(StrEnum):
 
 
 @verify(UNIQUE)
+class QuotaPeriod(StrEnum):
+    """After how long a token quota starts anew: the words of the `llm-token-limit` policy, in lower case.
+
+    Every tier that this program offers takes all of them (Microsoft's page on the policy, "Applies to").
+    """
+
+    HOURLY = "hourly"
+    DAILY = "daily"
+    WEEKLY = "weekly"
+    MONTHLY = "monthly"
+    YEARLY = "yearly"
+
+
+@verify(UNIQUE)
+class PrivateDnsKeeper(StrEnum):
+    """Who writes the names of private endpoints: this program's zones, or the organisation's Azure Policy."""
+
+    OWN = "own"
+    POLICY = "policy"
+
+
+@verify(UNIQUE)
 class BastionSku(StrEnum):
     """Azure Bastion SKUs; only Standard and Premium can tunnel from a native client."""
 

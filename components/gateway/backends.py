@@ -1,4 +1,4 @@
-"""The nodes as API Management sees them: a backend with a circuit breaker for each, and the pool over them."""
+"""The nodes as API Management sees them: a backend with a circuit breaker for each, and the pools over them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import pulumi
 from pulumi_azure_native import apimanagement
 
 from components.gateway.chain import Chain
-from components.gateway.entities import Entity
 from components.scope import StackScope
-from infra.plan import BackendPlan
+from infra.gateway_plan import BackendPlan, PoolPlan
 
 _FAILURES = 3
 _WINDOW = "PT30S"
@@ -25,52 +24,71 @@ class BackendsArgs:
     scope: StackScope
     service_name: pulumi.Input[str]
     backends: tuple[BackendPlan, ...]
+    pools: tuple[PoolPlan, ...]
     after: Sequence[pulumi.Resource]
 
 
 class Backends(pulumi.ComponentResource):
-    """Backends and pool. `tail` is the last thing written."""
+    """Backends and pools. `tail` is the last thing written.
+
+    A drained node's backend stays and only its place in the pool goes, so that taking it out and back is one small
+    write that nothing else waits for.
+    """
 
     tail: list[pulumi.Resource]
 
     def __init__(self, name: str, args: BackendsArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("h100:gateway:Backends", name, None, opts)
-        chain = Chain(args.after)
-        nodes = [
-            chain.add(
-                apimanagement.Backend(
-                    f"{name}-{backend.id}",
-                    resource_group_name=args.scope.resource_group_name,
-                    service_name=args.service_name,
-                    backend_id=backend.id,
-                    type=apimanagement.BackendType.SINGLE,
-                    title=backend.id,
-                    description="The wrapper on a GPU node, over the VNet.",
-                    url=backend.url,
-                    protocol=apimanagement.BackendProtocol.HTTP,
-                    circuit_breaker=apimanagement.BackendCircuitBreakerArgs(rules=[_breaker()]),
-                    opts=chain.link(self),
-                )
-            )
-            for backend in args.backends
-        ]
-        chain.add(
+        self._name, self._args, self._chain = name, args, Chain(args.after)
+        nodes = {backend.id: self._node(backend) for backend in args.backends}
+        for pool in args.pools:
+            self._pool(pool, nodes)
+        self.tail = self._chain.tail
+        self.register_outputs({})
+
+    def _node(self, backend: BackendPlan) -> apimanagement.Backend:
+        return self._chain.add(
             apimanagement.Backend(
-                f"{name}-pool",
-                resource_group_name=args.scope.resource_group_name,
-                service_name=args.service_name,
-                backend_id=Entity.POOL.value,
-                type=apimanagement.BackendType.POOL,
-                title=Entity.POOL.value,
-                description="All nodes, in turn.",
-                pool=apimanagement.BackendBaseParametersPoolArgs(
-                    services=[apimanagement.BackendPoolItemArgs(id=node.id, priority=1, weight=1) for node in nodes]
-                ),
-                opts=chain.link(self),
+                f"{self._name}-{backend.id}",
+                resource_group_name=self._args.scope.resource_group_name,
+                service_name=self._args.service_name,
+                backend_id=backend.id,
+                type=apimanagement.BackendType.SINGLE,
+                title=backend.id,
+                description="The wrapper on a GPU node, over the VNet.",
+                url=backend.url,
+                protocol=apimanagement.BackendProtocol.HTTP,
+                circuit_breaker=apimanagement.BackendCircuitBreakerArgs(rules=[_breaker()]),
+                opts=self._chain.link(self),
             )
         )
-        self.tail = chain.tail
-        self.register_outputs({})
+
+    def _pool(self, pool: PoolPlan, nodes: dict[str, apimanagement.Backend]) -> None:
+        self._chain.add(
+            apimanagement.Backend(
+                f"{self._name}-{_logical(pool.id)}",
+                resource_group_name=self._args.scope.resource_group_name,
+                service_name=self._args.service_name,
+                backend_id=pool.id,
+                type=apimanagement.BackendType.POOL,
+                title=pool.id,
+                description="Nodes that serve the same model, in turn.",
+                pool=apimanagement.BackendBaseParametersPoolArgs(
+                    services=[
+                        apimanagement.BackendPoolItemArgs(
+                            id=nodes[member.id].id, priority=member.priority, weight=member.weight
+                        )
+                        for member in pool.members
+                    ]
+                ),
+                opts=self._chain.link(self),
+            )
+        )
+
+
+def _logical(pool: str) -> str:
+    """`nodes` is `pool`, `nodes-x` is `pool-x`: names that tell pools from nodes in a tree."""
+    return pool.replace("nodes", "pool", 1)
 
 
 def _breaker() -> apimanagement.CircuitBreakerRuleArgs:

@@ -10,13 +10,13 @@ class Entity(StrEnum):
     """Entities that every gateway has. Azure allows any text without `* # & + : < > ?` (azure_facts section 9)."""
 
     API = "openai"
-    POOL = "nodes"
     BACKEND_KEY = "backend-key"
     INSIGHTS_CONNECTION = "insights-connection-string"
     LOGGER = "insights"
     DIAGNOSTIC = "applicationinsights"  # Azure knows two diagnostics, by exactly these words
     POLICY = "policy"  # the only name that a policy may have
     DEVELOPERS = "developers"  # the built-in group of everybody who signed in to the portal
+    GUESTS = "guests"  # the built-in group of everybody else
 
 
 class KeyParameter(StrEnum):

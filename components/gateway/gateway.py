@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pulumi
 
+from components.gateway import policies
 from components.gateway.api import Api, ApiArgs
 from components.gateway.backends import Backends, BackendsArgs
 from components.gateway.observability import Observability, ObservabilityArgs
@@ -39,12 +40,13 @@ class GatewayArgs:
 
 
 class Gateway(pulumi.ComponentResource):
-    """API Management. `product_keys` holds each subscription's key (secret) by `<product>/<subscription>`."""
+    """API Management. `product_keys` and `secondary_keys`: a subscription's keys (secret), see `Products`."""
 
     service_name: pulumi.Output[str]
     gateway_url: pulumi.Output[str]
     portal_url: pulumi.Output[str]
     product_keys: Mapping[str, pulumi.Output[str]]
+    secondary_keys: Mapping[str, pulumi.Output[str]]
 
     def __init__(self, name: str, args: GatewayArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("h100:gateway:Gateway", name, None, opts)
@@ -65,7 +67,13 @@ class Gateway(pulumi.ComponentResource):
         )
         backends = Backends(
             f"{name}-backends",
-            BackendsArgs(scope=scope, service_name=service.name, backends=gateway.backends, after=service.ready),
+            BackendsArgs(
+                scope=scope,
+                service_name=service.name,
+                backends=gateway.backends,
+                pools=gateway.pools,
+                after=service.ready,
+            ),
             child,
         )
         api = Api(
@@ -74,6 +82,7 @@ class Gateway(pulumi.ComponentResource):
                 scope=scope,
                 service_name=service.name,
                 path=gateway.api_path,
+                policy=policies.api_policy(gateway),
                 identity_client_id=args.identity_client_id,
                 backend_key_secret_uri=args.backend_key_secret_uri,
                 key_ready=args.ready_after,
@@ -109,7 +118,7 @@ class Gateway(pulumi.ComponentResource):
         self.service_name = service.name
         self.gateway_url = service.gateway_url
         self.portal_url = service.portal_url
-        self.product_keys = products.keys
+        self.product_keys, self.secondary_keys = products.keys, products.secondary_keys
         self.register_outputs(
             {"service_name": self.service_name, "gateway_url": self.gateway_url, "portal_url": self.portal_url}
         )

@@ -13,7 +13,8 @@ from components.gateway import policies
 from components.gateway.chain import Chain
 from components.gateway.entities import Entity, subscription_id
 from components.scope import StackScope
-from infra.plan import ProductPlan
+from infra.gateway_plan import ProductPlan, SubscriptionPlan
+from infra.gateway_rules import display_name
 
 
 @dataclass(frozen=True)
@@ -30,14 +31,16 @@ class ProductsArgs:
 class Products(pulumi.ComponentResource):
     """All products in the order of their ids, each after the one before: they write to one API and one service.
 
-    `keys` holds the primary key of each subscription (secret), by `<product>/<subscription>`.
+    `keys` and `secondary_keys` hold the two keys of each subscription (secret), by `<product>/<subscription>`. Either
+    opens the API; the second one is there so that the first can be changed (docs/runbooks/keys.md).
     """
 
     keys: Mapping[str, pulumi.Output[str]]
+    secondary_keys: Mapping[str, pulumi.Output[str]]
 
     def __init__(self, name: str, args: ProductsArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("h100:gateway:Products", name, None, opts)
-        keys: dict[str, pulumi.Output[str]] = {}
+        pairs: dict[str, KeyPair] = {}
         after = args.after
         for plan in sorted(args.products, key=lambda product: product.id):
             product = Product(
@@ -47,10 +50,19 @@ class Products(pulumi.ComponentResource):
                 ),
                 pulumi.ResourceOptions(parent=self),
             )
-            keys.update(product.keys)
+            pairs.update(product.keys)
             after = product.tail
-        self.keys = MappingProxyType(keys)
+        self.keys = MappingProxyType({name: pair.primary for name, pair in pairs.items()})
+        self.secondary_keys = MappingProxyType({name: pair.secondary for name, pair in pairs.items()})
         self.register_outputs({})
+
+
+@dataclass(frozen=True)
+class KeyPair:
+    """A subscription's keys, both secret."""
+
+    primary: pulumi.Output[str]
+    secondary: pulumi.Output[str]
 
 
 @dataclass(frozen=True)
@@ -65,9 +77,12 @@ class ProductArgs:
 
 
 class Product(pulumi.ComponentResource):
-    """A product with policy, visibility, API and subscriptions; `keys` as in `Products`; `tail`: the last write."""
+    """A product with policy, visibility, API and subscriptions.
 
-    keys: Mapping[str, pulumi.Output[str]]
+    `keys` are the subscriptions' by `<product>/<subscription>`; `tail` is the last write.
+    """
+
+    keys: Mapping[str, KeyPair]
     tail: list[pulumi.Resource]
 
     def __init__(self, name: str, args: ProductArgs, opts: pulumi.ResourceOptions | None = None) -> None:
@@ -91,12 +106,13 @@ class Product(pulumi.ComponentResource):
         self._offer(name, product)
         self.keys = MappingProxyType(
             {
-                f"{args.product.id}/{subscription}": self._subscribe(name, product, subscription)
-                for subscription in sorted(args.product.subscriptions)
+                f"{args.product.id}/{subscription.name}": self._subscribe(name, product, subscription)
+                for subscription in sorted(args.product.subscriptions, key=lambda each: each.name)
             }
         )
         self.tail = self._chain.tail
-        self.register_outputs({"keys": pulumi.Output.secret(pulumi.Output.from_input(dict(self.keys)))})
+        primary = {subscription: pair.primary for subscription, pair in self.keys.items()}
+        self.register_outputs({"keys": pulumi.Output.secret(pulumi.Output.from_input(primary))})
 
     def _product(self, name: str) -> apimanagement.Product:
         args = self._args
@@ -108,6 +124,7 @@ class Product(pulumi.ComponentResource):
                 product_id=args.product.id,
                 display_name=args.product.display_name,
                 description=args.product.description,
+                terms=args.product.terms or None,
                 # A product without keys would open the API to everybody (azure_facts 5.7).
                 subscription_required=True,
                 approval_required=args.product.approval_required,
@@ -121,16 +138,16 @@ class Product(pulumi.ComponentResource):
         )
 
     def _offer(self, name: str, product: apimanagement.Product) -> None:
-        """Show a published product to signed-in developers, and link the API."""
+        """Show a published product to those who may see it, and link the API."""
         args = self._args
-        if args.product.published:
+        for group in _groups(args.product):
             self._chain.add(
                 apimanagement.ProductGroup(
-                    f"{name}-{Entity.DEVELOPERS}",
+                    f"{name}-{group}",
                     resource_group_name=args.scope.resource_group_name,
                     service_name=args.service_name,
                     product_id=product.name,
-                    group_id=Entity.DEVELOPERS.value,
+                    group_id=group.value,
                     opts=self._chain.link(self),
                 )
             )
@@ -145,17 +162,17 @@ class Product(pulumi.ComponentResource):
             )
         )
 
-    def _subscribe(self, name: str, product: apimanagement.Product, subscription: str) -> pulumi.Output[str]:
-        """An application's key. Made by the operator, so it is active at once; Azure's default is a mere request."""
+    def _subscribe(self, name: str, product: apimanagement.Product, subscription: SubscriptionPlan) -> KeyPair:
+        """An application's keys. Made by the operator, so active at once; Azure's default is a mere request."""
         args = self._args
-        sid = subscription_id(args.product.id, subscription)
+        sid = subscription_id(args.product.id, subscription.name)
         made = self._chain.add(
             apimanagement.Subscription(
-                f"{name}_{subscription}",
+                f"{name}_{subscription.name}",
                 resource_group_name=args.scope.resource_group_name,
                 service_name=args.service_name,
                 sid=sid,
-                display_name=subscription,
+                display_name=display_name(subscription.name, subscription.owner),
                 scope=product.id,
                 state=apimanagement.SubscriptionState.ACTIVE,
                 allow_tracing=False,
@@ -166,4 +183,14 @@ class Product(pulumi.ComponentResource):
         secrets = apimanagement.list_subscription_secrets_output(
             resource_group_name=args.scope.resource_group_name, service_name=args.service_name, sid=made.name
         )
-        return pulumi.Output.secret(secrets.apply(lambda known: str(known.primary_key)))
+        return KeyPair(
+            primary=pulumi.Output.secret(secrets.apply(lambda known: str(known.primary_key))),
+            secondary=pulumi.Output.secret(secrets.apply(lambda known: str(known.secondary_key))),
+        )
+
+
+def _groups(product: ProductPlan) -> tuple[Entity, ...]:
+    """The built-in groups that see a product; who is in one of them may also ask for a subscription."""
+    if not product.published:
+        return ()
+    return (Entity.DEVELOPERS, Entity.GUESTS) if product.visible_to_guests else (Entity.DEVELOPERS,)

@@ -127,7 +127,7 @@ def view(plan: Plan) -> Group:
             f"{product.requests_per_minute:,}",
             f"{product.tokens_per_minute:,}",
             "needed" if product.approval_required else "none",
-            ", ".join(product.subscriptions) or "none",
+            ", ".join(each.name for each in product.subscriptions) or "none",
         )
     return Group(facts, nodes, products)
 

@@ -22,7 +22,9 @@ SLOW = frozenset(
     {
         "test_apply_program",
         "test_cli",
-        "test_gateway",
+        "test_gateway_api",
+        "test_gateway_service",
+        "test_gateway_writes",
         "test_graph_invariants",
         "test_recording",
         "test_reports_timeline",

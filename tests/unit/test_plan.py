@@ -87,9 +87,14 @@ def test_the_seeds_values() -> None:
     assert [model.name for model in built.serving.models] == ["hl", MODEL]
 
 
+def products(*models: list[str]) -> dict[str, Any]:
+    """A product for each list of models."""
+    return {"products": {f"p{number}": {"display_name": f"P{number}", "models": m} for number, m in enumerate(models)}}
+
+
 def test_each_model_knows_its_base_and_its_nodes() -> None:
     models = {MODEL: {"nodes": [1], "system_prompt": "Be brief."}, OTHER_MODEL: {"nodes": [2]}}
-    built = plan(serving={"models": models})
+    built = plan(serving={"models": models}, gateway=products([MODEL], [OTHER_MODEL]))
     assert {(m.name, m.base, m.nodes, m.system_prompt) for m in built.serving.models} == {
         (MODEL, MODEL, (1,), "Be brief."),
         (OTHER_MODEL, OTHER_MODEL, (2,), None),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cloud_init import prompts
+from cloud_init import catalogue, prompts
 from cloud_init.prompts import PromptFile
 from infra.plan import NodePlan, Plan
 from infra.ports import WRAPPER_METRICS_PORT
@@ -17,12 +17,13 @@ RELOADABLE = ("models", "products")
 
 def wrapper_config(plan: Plan, node: NodePlan) -> dict[str, Any]:
     """The configuration of one node's wrapper. The gateway enforces the products' limits; the key is a credential."""
-    here = {served.name: prompts.of_model(served) for served in plan.serving.models if node.number in served.nodes}
+    served_here = [served for served in plan.serving.models if node.number in served.nodes]
+    here = {served.name: prompts.of_model(served) for served in served_here}
     return {
         "listen": f"{node.address}:{plan.serving.wrapper_port}",
         "metrics_listen": f"127.0.0.1:{WRAPPER_METRICS_PORT}",
         "upstream": f"http://127.0.0.1:{plan.serving.vllm_port}",
-        "models": {name: _prompt(prompt) for name, prompt in here.items()},
+        "models": {name: _prompt(prompt) | _priority(name) for name, prompt in here.items()},
         "products": {
             product.id: {
                 "models": models,
@@ -33,6 +34,11 @@ def wrapper_config(plan: Plan, node: NodePlan) -> dict[str, Any]:
             if (models := [name for name in product.models if name in here])
         },
     }
+
+
+def _priority(name: str) -> dict[str, bool]:
+    by_priority = catalogue.known().resolve(name).model.schedules_by_priority
+    return {"priority_scheduling": True} if by_priority else {}
 
 
 def _prompt(prompt: PromptFile | None) -> dict[str, str]:

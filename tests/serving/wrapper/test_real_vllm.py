@@ -3,7 +3,7 @@
 import asyncio
 import json
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -243,6 +243,49 @@ async def test_what_the_engine_calls_a_bad_value_is_a_400_not_a_500(wrapped: Wra
     ):
         answer = await wrapped.chat(messages=USER, max_tokens=2, **wrong)
         assert answer.status_code in (400, 422), (wrong, answer.text)
+
+
+# -- work stops when nobody waits for it --
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_client_that_leaves_frees_the_engine(wrapped: Wrapper, real_vllm: RealEngine, stream: bool) -> None:
+    body = {"model": "tiny", "messages": USER, "max_tokens": 1900, "ignore_eos": True, "stream": stream}
+
+    def ask() -> "asyncio.Task[httpx.Response]":
+        return asyncio.create_task(wrapped.http.post("/v1/chat/completions", json=body))
+
+    async def engine(name: str) -> float:
+        return await asyncio.to_thread(real_vllm.metric, f"vllm:{name}")
+
+    async def until(done: Callable[[], Awaitable[bool]], what: str, seconds: float = 60) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                while not await done():
+                    await asyncio.sleep(0.01)
+        except TimeoutError:
+            counts = {name: await engine(name) for name in ("num_requests_running", "generation_tokens_total")}
+            pytest.fail(f"not within {seconds} s: {what}; the engine says {counts}, answers so far: {answers}")
+
+    answers: list[str] = []
+    asking = ask()
+    before = await engine("generation_tokens_total")
+
+    async def at_work() -> bool:
+        nonlocal asking, before
+        if asking.done():  # whole before anybody looked, on a busy machine: ask again
+            answers.append(f"{asking.result().status_code}, {len(asking.result().content)} bytes")
+            asking, before = ask(), await engine("generation_tokens_total")
+        return not asking.done() and await engine("generation_tokens_total") > before
+
+    async def at_rest() -> bool:
+        return await engine("num_requests_running") == 0
+
+    await until(at_work, "the engine works on the request")
+    asking.cancel()
+    await wrapped.until(lambda: wrapped.service.running == 0)
+    await until(at_rest, "the engine is free")
+    assert 0 < await engine("generation_tokens_total") - before < 1900
 
 
 # -- tenants --

@@ -4,14 +4,17 @@ import asyncio
 import hashlib
 import io
 import json
+from email.utils import formatdate
 from pathlib import Path
 
 import httpx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from huddle.wrapper import runtime as runtimes
 from huddle.wrapper.config import WrapperConfig
-from huddle.wrapper.connection import ClientConnection
+from huddle.wrapper.connection import ClientConnection, _http_date
 from huddle.wrapper.logs import LogWriter
 from huddle.wrapper.metrics import Metrics
 from huddle.wrapper.server import listen
@@ -40,6 +43,11 @@ async def test_a_plain_answer_is_the_engines_bytes(wrapper: Wrapper) -> None:
     assert float(answer.headers["x-huddle-overhead-ms"]) > 0
     sent = wrapper.engine.completions[0].json
     assert sent["messages"] == [{"role": "system", "content": PROMPT}, {"role": "user", "content": "hi"}]
+
+
+@given(second=st.integers(0, 2**32))
+def test_the_date_is_written_as_the_standard_says(second: int) -> None:
+    assert _http_date(second) == formatdate(second, usegmt=True)
 
 
 async def test_a_stream_is_byte_for_byte_the_engines_own(wrapper: Wrapper) -> None:

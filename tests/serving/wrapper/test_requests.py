@@ -333,3 +333,19 @@ def test_reservations() -> None:
 
 def test_the_only_model_need_not_be_named() -> None:
     assert sent({"messages": USER})["model"] == "m"
+
+
+@pytest.mark.parametrize("route", SECTIONS)
+@pytest.mark.parametrize(
+    ("best", "asked", "sent_on"),
+    [(None, None, None), (None, 3, None), (None, "x", None), (0, None, 0), (0, 5, 5), (0, -5, 0), (4, 2, 4), (4, 9, 9)],
+)
+def test_a_client_may_step_back_but_not_forward(route: Route, best: int | None, asked: object, sent_on: object) -> None:
+    texts = {Route.CHAT: {"messages": USER}, Route.COMPLETIONS: {"prompt": "hi"}}
+    body = {"model": "m", **texts.get(route, {"input": "hi"}), "priority": asked}
+    assert sent(body, route, priority=best).get("priority") == sent_on
+
+
+@pytest.mark.parametrize("wrong", ["high", True, 1.5, 10**12])
+def test_a_priority_that_is_none_is_named(wrong: object) -> None:
+    assert "'priority'" in str(refusal(chat(priority=wrong), priority=0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import os
@@ -17,8 +18,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from cloud_init import apply, bundle, node_facts, serving_code
+from cloud_init import apply, bundle, catalogue, node_facts, serving_code
 from cloud_init.services import Unit
+from cloud_init.wrapper_config import wrapper_config
 from components import gpu_node
 from huddle import registry
 from huddle.launch.cli import app as launch
@@ -217,6 +219,19 @@ def test_the_wrapper_understands_its_configuration(kind: str) -> None:
         ]
         for file in filter(None, files):
             assert str(file).removeprefix("/opt/huddle/current/") in built(kind).files
+
+
+@pytest.mark.parametrize("words", [("--scheduling-policy", "priority"), ("--scheduling-policy=priority",)])
+def test_the_wrapper_knows_an_engine_that_schedules_by_priority(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = stack_values.plan(serving={"models": {rendered.MODEL: {}}})
+    assert "priority_scheduling" not in wrapper_config(plan, plan.nodes[0])["models"][rendered.MODEL]
+    shipped = catalogue.known()
+    model = shipped.models[rendered.MODEL].model_copy(update={"extra_args": words})
+    registry = dataclasses.replace(shipped, models={**shipped.models, rendered.MODEL: model})
+    monkeypatch.setattr(catalogue, "known", lambda: registry)
+    assert wrapper_config(plan, plan.nodes[0])["models"][rendered.MODEL]["priority_scheduling"] is True
 
 
 def test_a_product_is_unknown_on_a_node_that_serves_none_of_its_models() -> None:

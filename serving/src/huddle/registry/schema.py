@@ -1,5 +1,6 @@
 """What an entry of `models.yaml` may say. The descriptions are the words that a wrong value is answered with."""
 
+import itertools
 import re
 from enum import StrEnum, unique
 from pathlib import PurePosixPath
@@ -132,6 +133,12 @@ class Model(ModelSpec):
     def store_directory(self) -> str:
         """Where its files lie below a model store, such as `Llama-3.2-3B-Instruct`."""
         return self.directory or self.model.rpartition("/")[2]
+
+    @property
+    def schedules_by_priority(self) -> bool:
+        """Whether the engine is told to serve requests by their `priority` (else it refuses one)."""
+        words = " ".join(self.extra_args).replace("=", " ").split()
+        return ("--scheduling-policy", "priority") in itertools.pairwise(words)
 
 
 class Alias(AliasSpec):

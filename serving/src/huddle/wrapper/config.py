@@ -59,6 +59,10 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+PRIORITY_MAX: Final = 1_000_000
+"""Ours; the engine's scheduler takes any whole number."""
+
+
 class ModelConfig(Section):
     """One served model."""
 
@@ -78,6 +82,9 @@ class ModelConfig(Section):
     max_output_tokens: int | None = Field(None, ge=1, description="Most output tokens of one answer.")
     max_model_len: int | None = Field(
         None, ge=1, description="Context (tokens); asked from the engine when left out. Bounds what is reserved."
+    )
+    priority_scheduling: bool = Field(
+        False, description="The engine runs with `--scheduling-policy priority`; only then are priorities sent to it."
     )
     description: str = ""
 
@@ -102,6 +109,9 @@ class ProductConfig(Section):
     tokens_per_minute: int | None = Field(None, ge=1, description="For each key; input and output.")
     tokens_per_day: int | None = Field(None, ge=1, description="For each key, over any 24 hours.")
     max_concurrency: int | None = Field(None, ge=1, description="Requests at the same time, for each key.")
+    priority: int = Field(
+        0, ge=0, le=PRIORITY_MAX, description="The engine serves lower numbers first; a request may only ask for more."
+    )
 
 
 class LimitsConfig(Section):

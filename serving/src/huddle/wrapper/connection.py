@@ -8,7 +8,6 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from email.utils import formatdate
 from enum import Enum, auto
 from typing import Final, Protocol, cast
 
@@ -344,9 +343,17 @@ class ClientConnection(asyncio.Protocol):
 
 
 def _http_date(second: int) -> str:
+    """The date header. By hand: at a request or two a second every one needs it anew, and `email`'s is cold by then."""
     if second != _date_cache[0]:
-        _date_cache[:] = [second, formatdate(second, usegmt=True)]
+        now = time.gmtime(second)
+        _date_cache[:] = [
+            second,
+            f"{_DAYS[now.tm_wday]}, {now.tm_mday:02} {_MONTHS[now.tm_mon - 1]} {now.tm_year} "
+            f"{now.tm_hour:02}:{now.tm_min:02}:{now.tm_sec:02} GMT",
+        ]
     return str(_date_cache[1])
 
 
+_DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _date_cache: list[int | str] = [0, ""]

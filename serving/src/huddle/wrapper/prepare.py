@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from huddle.wrapper import prompts
+from huddle.wrapper.config import PRIORITY_MAX
 from huddle.wrapper.content import Checker
 from huddle.wrapper.errors import ErrorType, Refusal, bad_request
 from huddle.wrapper.fields import Caps, flag, sift, whole_number
@@ -32,6 +33,8 @@ class Served:
     prompt: Prompt | None = None
     max_output_tokens: int | None = None
     max_model_len: int | None = None
+    priority: int | None = None
+    """The best that a request may have; None where the engine does not schedule by it, and would refuse one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,7 @@ class Preparer:
         stream = flag(fields, "stream") if route is not Route.EMBEDDINGS else False
         hide = self._force_usage(route, fields, stream=stream)
         fields["cache_salt"] = salt
+        _step_back(fields, served.priority)
         written = serialise(fields)
         reserve = self._reserve(fields, len(written), served, output * choices * texts, choices * texts)
         return Prepared(written, served, stream, hide, reserve, stripped)
@@ -172,6 +176,17 @@ class Preparer:
         if served.max_model_len is not None:
             return min(estimate + output, served.max_model_len * sequences)
         return estimate + output
+
+
+def _step_back(fields: dict[str, Any], best: int | None) -> None:
+    """Lower numbers go first: a client's number counts only behind what its product has."""
+    asked = fields.pop("priority", None)
+    if best is None:
+        return
+    if asked is not None and (not isinstance(asked, int) or isinstance(asked, bool) or asked > PRIORITY_MAX):
+        message = f"'priority' must be a whole number up to {PRIORITY_MAX}; higher waits longer"
+        raise bad_request("invalid_value", message, "priority")
+    fields["priority"] = best if asked is None else max(asked, best)
 
 
 def _replace(fields: dict[str, Any], name: str, value: Any) -> None:

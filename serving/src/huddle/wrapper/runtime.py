@@ -112,6 +112,7 @@ def _preparer(  # noqa: PLR0917 - six things that it is made of
             prompt=compose(product_prompt, model_prompts[name]),
             max_output_tokens=min((bound for bound in bounds if bound is not None), default=None),
             max_model_len=model.max_model_len or lengths.get(upstream_model),
+            priority=(product.priority if product else 0) if model.priority_scheduling else None,
         )
     return Preparer(served, caps, config.media_url_prefixes)
 

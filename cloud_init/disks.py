@@ -10,6 +10,8 @@ from infra.vocabulary import ModelStoreKind
 UNITS = "/etc/systemd/system"
 PROGRAMS = "/opt/huddle/bin"
 NFS_PACKAGE = "nfs-common"
+MODEL_DEVICE = "/dev/disk/huddle/models"
+"""The udev rules' name for the model disk, wherever it is attached."""
 
 
 def model_mount(plan: Plan) -> str:

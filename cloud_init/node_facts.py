@@ -10,7 +10,7 @@ from cloud_init import catalogue, disks, prompts
 from cloud_init.services import Credential, Unit, serves
 from huddle import versions
 from infra.plan import NodePlan, Plan
-from infra.vocabulary import Role, Topology
+from infra.vocabulary import ModelStoreKind, Role, Topology
 
 VAULT_SECRETS = {
     Credential.BACKEND_KEY: "backend-key",
@@ -58,6 +58,7 @@ def node(plan: Plan, one: NodePlan, services: Sequence[dict[str, Any]]) -> dict[
                 for name, secret in VAULT_SECRETS.items()
             },
         },
+        "store": _store(plan),
         "generated_credentials": [Credential.JUPYTER_TOKEN] if _has(services, Unit.JUPYTER) else [],
         "expects": {
             "gpus": plan.compute.size.gpus,
@@ -72,6 +73,13 @@ def node(plan: Plan, one: NodePlan, services: Sequence[dict[str, Any]]) -> dict[
         },
         "deadlines_s": dict(DEADLINES_S),
     }
+
+
+def _store(plan: Plan) -> dict[str, Any]:
+    """Where the store is, and which one node writes to it (`huddle models publish`, docs/decisions/0006)."""
+    store = plan.model_store
+    device = disks.MODEL_DEVICE if store.kind is ModelStoreKind.SHARED_DISK else None
+    return {"kind": store.kind, "device": device, "mount": store.mount_path, "writer": plan.head.name}
 
 
 def model(one: NodePlan) -> dict[str, Any]:

@@ -11,10 +11,17 @@ from rich.table import Table
 
 from huddle import engine, registry, shapes, versions
 from huddle.models import files
+from huddle.publish import cli as publishing
 from huddle.registry import Registry, RegistryError, Served
 from huddle.registry.prompts import read_model_info, read_system_prompt
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="The model registry: list, show and check models.")
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    help="Models: what the registry serves, and what the store that all nodes read holds.",
+)
+for _command in (publishing.publish, publishing.published, publishing.verify, publishing.rollback, publishing.remove):
+    app.command()(_command)
 
 RegistryFile = Annotated[
     Path | None, typer.Option("--registry", envvar="HUDDLE_REGISTRY", help="Another models.yaml than the shipped one.")

@@ -1,0 +1,83 @@
+"""Which store a command works on: a named directory, or the one that this node's bundle describes."""
+
+import contextlib
+import json
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from huddle.errors import HuddleError
+from huddle.publish import disk
+from huddle.publish.layout import StoreLayout
+from huddle.publish.session import DirectoryStore, NotTheLoaderError, SharedDisk, Store
+
+CURRENT = Path("/opt/huddle/current")
+
+
+@dataclass(frozen=True)
+class NodeStore:
+    """What `nodes/<host>/node.json` says of the store; `writer`: the name of the one node that may publish."""
+
+    kind: str
+    device: str | None
+    mount: str
+    writer: str
+
+
+def node_store(current: Path = CURRENT, host: str | None = None) -> NodeStore:
+    """The store of this node.
+
+    Raises:
+        HuddleError: this is no node.
+    """
+    path = current / "nodes" / (host or socket.gethostname()) / "node.json"
+    try:
+        facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["store"]
+        return NodeStore(facts["kind"], facts.get("device"), facts["mount"], facts["writer"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise HuddleError(f"this machine is no node ({path} does not say where the store is); give --store") from error
+
+
+def for_reading(directory: Path | None) -> StoreLayout:
+    """The store to look at."""
+    return StoreLayout(directory if directory is not None else Path(node_store().mount))
+
+
+def for_writing(directory: Path | None, format_device: Path | None) -> Store:
+    """The store to write to.
+
+    Raises:
+        NotTheLoaderError: another node is the one that writes.
+        HuddleError: the options contradict each other, or this is no node.
+    """
+    if directory is not None:
+        if format_device is not None:
+            raise HuddleError("--format is for the model disk of a node; a directory named by --store is used as it is")
+        return DirectoryStore(StoreLayout(directory))
+    facts, here = node_store(), socket.gethostname()
+    if facts.writer != here:
+        raise NotTheLoaderError(
+            f"{here} only reads the store; publish on {facts.writer}, the one node that writes to it"
+        )
+    layout = StoreLayout(Path(facts.mount))
+    if facts.device is None:
+        return Share(layout)
+    return SharedDisk(layout, Path(facts.device), format_device)
+
+
+@dataclass(frozen=True)
+class Share(DirectoryStore):
+    """A network share, which every node mounts read-only."""
+
+    @contextlib.contextmanager
+    def writable(self) -> Iterator[None]:
+        """Mounted for writing inside."""
+        root = str(self.layout.root)
+        disk.run("mount", "--options", "remount,rw", root)
+        try:
+            with super().writable():
+                yield
+        finally:
+            disk.run("mount", "--options", "remount,ro", root)

@@ -1,0 +1,153 @@
+"""A store made writable for as long as a publication takes, by the one node that may."""
+
+import contextlib
+import fcntl
+import os
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Protocol
+
+from huddle.errors import HuddleError
+from huddle.publish import disk
+from huddle.publish.disk import DiskError
+from huddle.publish.layout import StoreLayout
+
+LOCK = Path("/run/lock/huddle-publish")
+WRITER_SILENT_AFTER = timedelta(minutes=2)
+"""A writer signs every five seconds; one that has been silent this long is gone (clocks may differ a little)."""
+
+
+class NotTheLoaderError(HuddleError):
+    """This node must not write to the store."""
+
+
+class Store(Protocol):
+    """Something that can be made writable."""
+
+    @property
+    def layout(self) -> StoreLayout:
+        """Where its models lie."""
+
+    def writable(self) -> contextlib.AbstractContextManager[None]:
+        """Writable inside, read-only again afterwards."""
+
+
+@dataclass(frozen=True)
+class DirectoryStore:
+    """A directory that is writable as it is: a test's, or a share that somebody has mounted for writing."""
+
+    layout: StoreLayout
+
+    @contextlib.contextmanager
+    def writable(self) -> Iterator[None]:
+        """One publication at a time."""
+        if not self.layout.root.is_dir():
+            raise HuddleError(f"{self.layout.root}: is no directory; make the store's directory first")
+        descriptor = os.open(self.layout.root, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            _take(descriptor)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+@dataclass(frozen=True)
+class SharedDisk:
+    """A disk that several nodes have attached. `format_device` names the disk that may be formatted if it is blank."""
+
+    layout: StoreLayout
+    device: Path
+    format_device: Path | None = None
+    lock: Path = LOCK
+
+    @contextlib.contextmanager
+    def writable(self) -> Iterator[None]:
+        """Unmount, check, mount for writing; at the end unmount, so that all is on the disk, and mount read-only."""
+        self.lock.parent.mkdir(parents=True, exist_ok=True)
+        with self.lock.open("w") as lock:
+            _take(lock.fileno())
+            self._unmount()
+            try:
+                self._prepare()
+                self._mount("rw")
+                yield
+            finally:
+                self._unmount()
+                disk.flush(self.device)
+                self.mount_read_only()
+
+    def mount_read_only(self) -> None:
+        """As every node mounts it. A disk that is still blank cannot be, which is no fault."""
+        found = disk.read(self.device)
+        if found is not None and not found.needs_recovery:
+            self._mount("ro,noload")
+
+    def _prepare(self) -> None:
+        superblock = disk.read(self.device)
+        if superblock is None:
+            self._format()
+            superblock = disk.read(self.device)
+        if superblock is None or superblock.label != disk.LABEL:
+            label = "" if superblock is None else superblock.label
+            raise DiskError(
+                f"{self.device} is an ext4 disk labelled {label!r}, a model store's is {disk.LABEL!r}; nothing was "
+                f"written. If it is the store: e2label {self.device} {disk.LABEL}"
+            )
+        other = disk.writer(self.device, superblock)
+        if other is not None and other.node != socket.gethostname():
+            age = datetime.now(UTC) - other.seen
+            if age < WRITER_SILENT_AFTER:
+                raise DiskError(f"{other.node} has {self.device} mounted for writing; wait until it has finished")
+        if superblock.mmp_block is None:
+            disk.protect(self.device)
+
+    def _format(self) -> None:
+        if self.format_device is None:
+            found = disk.signatures(self.device)
+            state = f"carries {found}" if found else "is blank"
+            hint = "" if found else f"; to make it the model store: --format {self.device}"
+            raise DiskError(f"{self.device} {state} and no model store; nothing was written{hint}")
+        if self.format_device.resolve() != self.device.resolve():
+            raise DiskError(
+                f"--format names {self.format_device}, the model disk is {self.device}; nothing was written"
+            )
+        disk.format_blank(self.device)
+
+    def _mount(self, options: str) -> None:
+        self.layout.root.mkdir(parents=True, exist_ok=True)
+        words = ["--types", "ext4", "--options", f"{options},nodev,nosuid", str(self.device), str(self.layout.root)]
+        disk.run("mount", *words)
+
+    def _unmount(self) -> None:
+        while os.path.ismount(self.layout.root):
+            try:
+                disk.run("umount", str(self.layout.root))
+            except DiskError:
+                users = ", ".join(_users(self.layout.root)) or "a mount namespace, such as a sandboxed service's"
+                raise DiskError(
+                    f"{self.layout.root} is in use by {users}; end that and publish again, nothing was written"
+                ) from None
+
+
+def _take(descriptor: int) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise HuddleError("another publication is running on this node; wait until it has finished") from None
+
+
+def _users(root: Path) -> Iterator[str]:
+    """Processes with an open file, a directory or a program below a path."""
+    for process in sorted(Path("/proc").glob("[0-9]*")):
+        links = [process / "cwd", process / "exe", process / "root"]
+        with contextlib.suppress(OSError):
+            links += list((process / "fd").iterdir())
+        for link in links:
+            with contextlib.suppress(OSError):
+                target = link.readlink()
+                if target == root or root in target.parents:
+                    yield f"{(process / 'comm').read_text().strip()} ({process.name})"
+                    break

@@ -1,0 +1,230 @@
+"""A disk that two hosts have attached: one image behind two loop devices, each with a cache of its own.
+
+The first device is the loader's, the second another node's, mounted `ro,noload` as on a node. Root is needed for that.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from huddle.errors import HuddleError
+from huddle.publish import disk, manifest, writer
+from huddle.publish.disk import DiskError
+from huddle.publish.layout import StoreLayout
+from huddle.publish.session import SharedDisk
+from huddle.publish.source import Source
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(os.geteuid() != 0, reason="loop devices and mounts need root"),
+]
+
+
+def sh(*argv: str | Path) -> str:
+    return subprocess.run([str(word) for word in argv], check=True, capture_output=True, text=True).stdout.strip()
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """The loader's store, and how another node sees the same disk."""
+
+    image: Path
+    loader: SharedDisk
+    other_device: Path
+    other_mount: Path
+
+    def publish(self, folder: Path, **options: object) -> None:
+        files = {path.name: path for path in folder.iterdir()}
+        with self.loader.writable():
+            writer.publish(Source("m", "Model-1B", files), self.loader.layout, reserve_bytes=0, **options)  # type: ignore[arg-type]
+
+    def mount_other(self) -> None:
+        """As a node mounts it: read-only, without replaying the journal."""
+        disk.flush(self.other_device)
+        sh("mount", "-t", "ext4", "-o", "ro,noload", self.other_device, self.other_mount)
+
+    def read_other(self) -> dict[str, bytes]:
+        public = self.other_mount / "Model-1B"
+        manifest.verify(manifest.read(public), public)
+        return {path.name: path.read_bytes() for path in public.iterdir() if path.name != manifest.FILE}
+
+    def unmount_other(self) -> None:
+        sh("umount", self.other_mount)
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Iterator[Hosts]:
+    image = tmp_path / "disk.img"
+    with image.open("wb") as file:
+        file.truncate(64 * 1024**2)
+    devices = [Path(sh("losetup", "--find", "--show", image)) for _ in range(2)]
+    mounts = [tmp_path / "models", tmp_path / "other"]
+    for folder in mounts:
+        folder.mkdir()
+    loader = SharedDisk(StoreLayout(mounts[0]), devices[0], devices[0], tmp_path / "lock")
+    try:
+        yield Hosts(image, loader, devices[1], mounts[1])
+    finally:
+        for folder in mounts:
+            subprocess.run(["umount", "--quiet", "--recursive", str(folder)], check=False)
+        for device in devices:
+            subprocess.run(["losetup", "--detach", str(device)], check=False)
+
+
+@pytest.fixture
+def release(tmp_path: Path) -> Path:
+    folder = tmp_path / "release"
+    folder.mkdir()
+    (folder / "config.json").write_bytes(b"{}")
+    (folder / "weights").write_bytes(os.urandom(3 * 1024**2))
+    return folder
+
+
+def test_a_publication_reaches_the_other_node_whole_and_leaves_the_disk_read_only(hosts: Hosts, release: Path) -> None:
+    hosts.publish(release)
+    superblock = disk.read(hosts.loader.device)
+    assert superblock is not None
+    assert (superblock.label, superblock.needs_recovery) == (disk.LABEL, False)
+    assert disk.writer(hosts.loader.device, superblock) is None
+    assert "ro," in sh("findmnt", "--noheadings", "--output", "OPTIONS", hosts.loader.layout.root)
+    hosts.mount_other()
+    first = hosts.read_other()
+    assert first == {path.name: path.read_bytes() for path in release.iterdir()}
+
+    # The other node keeps its mount through the next publication. What it reads then is checked against the manifest,
+    # and the version that it knows is still there.
+    (release / "weights").write_bytes(b"new")
+    hosts.publish(release)
+    assert hosts.read_other() == first
+    hosts.unmount_other()
+    hosts.mount_other()
+    assert hosts.read_other()["weights"] == b"new"
+
+
+def test_while_one_node_writes_everybody_can_see_it_and_no_second_one_can(hosts: Hosts, release: Path) -> None:
+    hosts.publish(release)
+    with hosts.loader.writable():
+        superblock = disk.read(hosts.other_device)
+        assert superblock is not None
+        assert superblock.needs_recovery
+        holder = disk.writer(hosts.other_device, superblock)
+        assert holder is not None
+        assert holder.node == os.uname().nodename
+        second = subprocess.run(
+            ["mount", "-t", "ext4", str(hosts.other_device), str(hosts.other_mount)], capture_output=True, check=False
+        )
+        assert second.returncode != 0, "multi-mount protection must refuse a second writer"
+
+
+def test_a_power_cut_at_every_step_leaves_the_old_version_or_the_new_one(hosts: Hosts, release: Path) -> None:
+    """What has reached the disk at each step is copied and looked at by a loader that comes up again."""
+    hosts.publish(release)
+    old = (release / "weights").read_bytes()
+    (release / "weights").write_bytes(b"new")
+    cuts: list[tuple[str, Path]] = []
+
+    def cut(step: str) -> None:
+        copy = hosts.image.with_name(f"cut-{len(cuts)}.img")
+        sh("cp", "--sparse=always", hosts.image, copy)
+        cuts.append((step, copy))
+
+    hosts.publish(release, step=cut)
+    seen = set()
+    for step, copy in cuts:
+        device = sh("losetup", "--find", "--show", copy)
+        try:
+            superblock = disk.read(Path(device))
+            assert superblock is not None
+            assert superblock.needs_recovery, f"{step}: other nodes must see that this disk is not to be mounted"
+            sh("tune2fs", "-f", "-E", "clear_mmp", device)  # the dead writer's sign; the kernel would wait for it
+            sh("mount", "-t", "ext4", device, hosts.other_mount)  # replays the journal, as the loader's next run does
+            public = hosts.other_mount / "Model-1B"
+            manifest.verify(manifest.read(public), public)
+            weights = (public / "weights").read_bytes()
+            assert weights in (old, b"new"), step
+            seen.add(weights)
+            sh("umount", hosts.other_mount)
+        finally:
+            sh("losetup", "--detach", device)
+    assert seen == {old, b"new"}
+
+
+def test_a_full_disk_is_said_and_the_old_version_still_counts(hosts: Hosts, release: Path) -> None:
+    hosts.publish(release)
+    (release / "weights").write_bytes(os.urandom(70 * 1024**2))
+    with pytest.raises(writer.NoSpaceError, match=r"lacks 0\.\d GiB for m"):
+        hosts.publish(release)
+    version = StoreLayout(hosts.loader.layout.root).current("Model-1B")
+    assert version is not None
+    manifest.verify(
+        manifest.read(hosts.loader.layout.version("Model-1B", version)), hosts.loader.layout.public("Model-1B")
+    )
+
+
+def test_a_disk_that_fills_up_while_copying_is_said(
+    hosts: Hosts, release: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts.publish(release)
+    (release / "weights").write_bytes(os.urandom(70 * 1024**2))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": 2**40}))
+    with pytest.raises(writer.PublishError, match=r"weights: cannot be written \(No space left on device\)"):
+        hosts.publish(release)
+    assert (hosts.loader.layout.public("Model-1B") / "config.json").is_file()
+
+
+def test_only_a_blank_disk_that_is_named_is_formatted(hosts: Hosts, release: Path) -> None:
+    unnamed = SharedDisk(hosts.loader.layout, hosts.loader.device, None, hosts.loader.lock)
+    with (
+        pytest.raises(DiskError, match=r"is blank and no model store; nothing was written; .*--format /dev/loop"),
+        unnamed.writable(),
+    ):
+        pass
+    wrong = SharedDisk(hosts.loader.layout, hosts.loader.device, hosts.other_mount, hosts.loader.lock)
+    with pytest.raises(DiskError, match="--format names .*, the model disk is"), wrong.writable():
+        pass
+    assert disk.signatures(hosts.loader.device) == ""
+
+
+@pytest.mark.parametrize("kind", ["xfs", "ext4", "dos"])
+def test_a_disk_with_somebodys_data_is_refused(hosts: Hosts, kind: str) -> None:
+    device = hosts.loader.device
+    match kind:
+        case "xfs":
+            sh("truncate", "--size=400M", hosts.image)
+            sh("losetup", "--set-capacity", device)
+            sh("mkfs.xfs", "-q", device)
+        case "ext4":
+            sh("mkfs.ext4", "-q", "-L", "photos", device)
+        case _:
+            subprocess.run(["sfdisk", "--quiet", str(device)], input=b",,L\n", check=True, capture_output=True)
+    before = hosts.image.read_bytes()[: 1024**2]
+    with pytest.raises(DiskError, match="nothing was written"), hosts.loader.writable():
+        pass
+    assert hosts.image.read_bytes()[: 1024**2] == before
+
+
+def test_a_store_in_use_is_not_pulled_away(hosts: Hosts, release: Path) -> None:
+    hosts.publish(release)
+    holder = subprocess.Popen(["sleep", "60"], cwd=hosts.loader.layout.root)
+    try:
+        with pytest.raises(DiskError, match=rf"is in use by sleep \({holder.pid}\); end that and publish again"):
+            hosts.publish(release)
+    finally:
+        holder.kill()
+        holder.wait()
+
+
+def test_one_publication_at_a_time(hosts: Hosts, release: Path) -> None:
+    with (
+        hosts.loader.writable(),
+        pytest.raises(HuddleError, match="another publication is running"),
+        hosts.loader.writable(),
+    ):
+        pass

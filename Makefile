@@ -14,7 +14,7 @@ export PYTHONUNBUFFERED := 1
 .PHONY: help
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo '  STACK=dev is the default; another stack: make rehearse STACK=prod'
+	@echo '  STACK=dev is the default; another stack: make rehearse STACK=prod, or STACK=tests/stacks/premium'
 
 .PHONY: setup
 setup: ## Make .venv hold what the lock says (every target does this first)
@@ -27,7 +27,7 @@ engine: setup ## Get the Pulumi engine: from PATH, the official release, or a bu
 .PHONY: rehearse
 rehearse: setup ## Live through a stack's whole life on a simulated Azure: up, preview, update, destroy
 	@echo "rehearsing stack $(STACK) on a simulated cloud" >&2
-	@.venv/bin/infra rehearse -s $(STACK)
+	@.venv/bin/infra rehearse -s $(notdir $(STACK)) $(if $(findstring /,$(STACK)),--stacks-dir $(dir $(STACK)))
 
 .PHONY: test
 test: setup ## Run every test

@@ -77,8 +77,6 @@ class ModelStore(pulumi.ComponentResource):
 
     def _share(self, name: str, args: ModelStoreArgs) -> pulumi.Output[str]:
         """NFS 4.1, whose only access control is the network: hence no public access and a private endpoint."""
-        if args.file_zone_id is None:
-            raise ValueError("azure-files needs the private DNS zone of Azure Files")
         scope, kept = args.scope, pulumi.ResourceOptions(parent=self, protect=args.scope.protect)
         account = storage.StorageAccount(
             f"{name}-account",

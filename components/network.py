@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pulumi
 from pulumi_azure_native import network
@@ -22,7 +23,8 @@ _ANY = "*"
 class NetworkArgs:
     """`gateway_delegation`: the service that the gateway's subnet is lent to, None for injected classic tiers.
 
-    `zone` is the nodes' zone; what sends their traffic out lives in the same one.
+    `zone` is the nodes' zone; what sends their traffic out lives in the same one. `existing_vnet` is the ARM id of a
+    VNet that somebody else keeps: the subnets are made in it and it is left alone.
     """
 
     scope: StackScope
@@ -30,13 +32,15 @@ class NetworkArgs:
     security_rules: Mapping[Zone, tuple[NsgRule, ...]]
     gateway_delegation: str | None
     zone: str | None = None
+    existing_vnet: str | None = None
 
 
 class Network(pulumi.ComponentResource):
     """VNet, security groups and NAT gateway.
 
     Subnets and security rules are written inside their parents and nowhere else: Azure changes one child of a VNet at a
-    time, and a parent that is written again drops children it does not list (field bugs 6 and 7).
+    time, and a parent that is written again drops children it does not list (field bugs 6 and 7). In a VNet of somebody
+    else's the subnets are resources of their own, made one after the other; its keeper must not list subnets either.
     """
 
     vnet_id: pulumi.Output[str]
@@ -52,24 +56,49 @@ class Network(pulumi.ComponentResource):
         super().__init__("h100:network:Network", name, None, opts)
         self._scope = args.scope
         self._groups = {
-            zone: self._security_group(name, zone, args) for zone in SUBNETS if zone in args.addresses.subnets
+            zone: self._security_group(name, zone, args) for zone in SUBNETS if zone in args.addresses.own_subnets
         }
         self._nat, address = self._way_out(name, args.zone)
+        self.nat_address = address.ip_address
+        if args.existing_vnet is None:
+            self._make_vnet(name, args)
+        else:
+            self._join_vnet(name, args, args.existing_vnet)
+        self.register_outputs({"vnet_id": self.vnet_id, "nat_address": self.nat_address})
+
+    def _make_vnet(self, name: str, args: NetworkArgs) -> None:
         vnet = network.VirtualNetwork(
             f"{name}-vnet",
             resource_group_name=args.scope.resource_group_name,
             virtual_network_name=args.scope.names.vnet,
             location=args.scope.location,
             address_space=network.AddressSpaceArgs(address_prefixes=[str(args.addresses.address_space)]),
-            subnets=[self._subnet(zone, args) for zone in self._groups],
+            subnets=[
+                network.SubnetArgs(name=args.scope.names.subnet(zone), **self._subnet(zone, args))
+                for zone in self._groups
+            ],
             tags=args.scope.tags,
             opts=pulumi.ResourceOptions(parent=self),
         )
-        self.vnet_id, self.ready, self.nat_address = vnet.id, vnet, address.ip_address
+        self.vnet_id, self.ready = vnet.id, vnet
         self.subnet_ids = {
             zone: pulumi.Output.concat(vnet.id, "/subnets/", args.scope.names.subnet(zone)) for zone in self._groups
         }
-        self.register_outputs({"vnet_id": self.vnet_id, "nat_address": self.nat_address})
+
+    def _join_vnet(self, name: str, args: NetworkArgs, vnet_id: str) -> None:
+        _, _, _, _, group, _, _, _, vnet_name = vnet_id.split("/")
+        made: dict[Zone, network.Subnet] = {}
+        for zone in self._groups:
+            made[zone] = network.Subnet(
+                f"{name}-{zone}-subnet",
+                resource_group_name=group,
+                virtual_network_name=vnet_name,
+                subnet_name=args.scope.names.shared_subnet(zone),
+                **self._subnet(zone, args),
+                opts=pulumi.ResourceOptions(parent=self, depends_on=list(made.values())[-1:]),
+            )
+        self.vnet_id, self.ready = pulumi.Output.from_input(vnet_id), list(made.values())[-1]
+        self.subnet_ids = {zone: subnet.id for zone, subnet in made.items()}
 
     def _security_group(self, name: str, zone: Zone, args: NetworkArgs) -> network.NetworkSecurityGroup:
         return network.NetworkSecurityGroup(
@@ -121,20 +150,21 @@ class Network(pulumi.ComponentResource):
         )
         return nat, address
 
-    def _subnet(self, zone: Zone, args: NetworkArgs) -> network.SubnetArgs:
+    def _subnet(self, zone: Zone, args: NetworkArgs) -> dict[str, Any]:
         """One subnet, complete: what is left out here is taken away from a live subnet by the next update."""
         lent_to = args.gateway_delegation if zone is Zone.GATEWAY else None
-        return network.SubnetArgs(
-            name=args.scope.names.subnet(zone),
-            address_prefix=str(args.addresses.subnets[zone]),
-            network_security_group=network.NetworkSecurityGroupArgs(id=self._groups[zone].id),
-            nat_gateway=network.SubResourceArgs(id=self._nat.id) if zone is Zone.NODES else None,
-            delegations=[network.DelegationArgs(name="gateway", service_name=lent_to)] if lent_to else None,
+        return {
+            "address_prefix": str(args.addresses.subnets[zone]),
+            "network_security_group": network.NetworkSecurityGroupArgs(id=self._groups[zone].id),
+            "nat_gateway": network.SubResourceArgs(id=self._nat.id) if zone is Zone.NODES else None,
+            "delegations": [network.DelegationArgs(name="gateway", service_name=lent_to)] if lent_to else None,
             # Without this, security rules do not apply to private endpoints at all.
-            private_endpoint_network_policies=("NetworkSecurityGroupEnabled" if zone is Zone.ENDPOINTS else "Disabled"),
+            "private_endpoint_network_policies": (
+                "NetworkSecurityGroupEnabled" if zone is Zone.ENDPOINTS else "Disabled"
+            ),
             # Only settable at creation. Platform services in the other subnets bring their own way out.
-            default_outbound_access=False,
-        )
+            "default_outbound_access": False,
+        }
 
 
 def _rule(rule: NsgRule, addresses: AddressPlan) -> network.SecurityRuleArgs:

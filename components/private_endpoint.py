@@ -18,7 +18,8 @@ _GROUP = "default"
 class PrivateEndpointArgs:
     """`endpoint_name` says whose endpoint it is; `group_id` is the service's word for it (`vault`, `Gateway`, `file`).
 
-    `after`: other endpoints to wait for, since Azure changes one child of a VNet at a time.
+    `zone_id` is None where the organisation's Azure Policy writes the endpoint's name. `after`: other endpoints to wait
+    for, since Azure changes one child of a VNet at a time.
     """
 
     scope: StackScope
@@ -26,7 +27,7 @@ class PrivateEndpointArgs:
     subnet_id: pulumi.Input[str]
     target_id: pulumi.Input[str]
     group_id: str
-    zone_id: pulumi.Input[str]
+    zone_id: pulumi.Input[str] | None
     after: Sequence[pulumi.Resource] = field(default=())
 
 
@@ -34,7 +35,9 @@ class PrivateEndpoint(pulumi.ComponentResource):
     """The endpoint and its DNS records, which Azure writes itself."""
 
     ready: pulumi.Resource
-    """What to wait for before the service's name resolves to its private address."""
+    """What to wait for before the service's name resolves to its private address. With Azure Policy as the writer that
+    comes minutes later (Microsoft's page "Private Link and DNS integration at scale"), which nodes wait for themselves.
+    """
 
     def __init__(self, name: str, args: PrivateEndpointArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("h100:private_endpoint:PrivateEndpoint", name, None, opts)
@@ -53,14 +56,19 @@ class PrivateEndpoint(pulumi.ComponentResource):
             tags=scope.tags,
             opts=pulumi.ResourceOptions(parent=self, depends_on=list(args.after)),
         )
-        self.ready = network.PrivateDnsZoneGroup(
+        self.ready = endpoint if args.zone_id is None else self._names(name, args, endpoint, args.zone_id)
+        self.register_outputs({})
+
+    def _names(
+        self, name: str, args: PrivateEndpointArgs, endpoint: network.PrivateEndpoint, zone_id: pulumi.Input[str]
+    ) -> network.PrivateDnsZoneGroup:
+        return network.PrivateDnsZoneGroup(
             f"{name}-dns",
-            resource_group_name=scope.resource_group_name,
+            resource_group_name=args.scope.resource_group_name,
             private_endpoint_name=endpoint.name,
             private_dns_zone_group_name=_GROUP,
             private_dns_zone_configs=[
-                network.PrivateDnsZoneConfigArgs(name=args.endpoint_name, private_dns_zone_id=args.zone_id)
+                network.PrivateDnsZoneConfigArgs(name=args.endpoint_name, private_dns_zone_id=zone_id)
             ],
             opts=pulumi.ResourceOptions(parent=self),
         )
-        self.register_outputs({})

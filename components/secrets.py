@@ -26,7 +26,9 @@ _RETENTION_DAYS = {True: 90, False: 7}
 
 @dataclass(frozen=True)
 class SecretsArgs:
-    """All keys are secret Inputs; `model_hub_token` is None where no gated model is served."""
+    """All keys are secret Inputs; `model_hub_token` is None where no gated model is served, `vault_zone_id` where Azure
+    Policy writes the names of private endpoints.
+    """
 
     scope: StackScope
     tenant_id: pulumi.Input[str]
@@ -35,7 +37,7 @@ class SecretsArgs:
     model_hub_token: pulumi.Input[str] | None
     operator_object_ids: tuple[str, ...]
     endpoint_subnet_id: pulumi.Input[str]
-    vault_zone_id: pulumi.Input[str]
+    vault_zone_id: pulumi.Input[str] | None
 
 
 class Secrets(pulumi.ComponentResource):
@@ -49,6 +51,8 @@ class Secrets(pulumi.ComponentResource):
     otherwise, the gateway shows the named value's refresh error and the firewall must be opened.
     """
 
+    vault: pulumi.Resource
+    """Goes down with everything in it."""
     vault_id: pulumi.Output[str]
     """ARM id of the vault."""
     vault_uri: pulumi.Output[str]
@@ -94,7 +98,7 @@ class Secrets(pulumi.ComponentResource):
             ),
             pulumi.ResourceOptions(parent=self),
         )
-        self.vault_id = vault.id
+        self.vault, self.vault_id = vault, vault.id
         self.vault_uri = pulumi.Output.concat("https://", vault.name, _VAULT_DOMAIN, "/")
         self.node_identity_id, self.node_identity_client_id = nodes.id, nodes.client_id
         self.gateway_identity_id, self.gateway_identity_client_id = gateway.id, gateway.client_id

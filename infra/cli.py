@@ -140,16 +140,27 @@ def rehearse(
         Path | None, typer.Option(help="Bad days: a fault file of the simulator (simulator/README.md).", exists=True)
     ] = None,
     keep: Annotated[Path | None, typer.Option(help="Keep state and logs in this new directory.")] = None,
+    stacks_dir: Annotated[
+        Path, typer.Option(help="Where the stack's file lies: a directory named `stacks`.", exists=True)
+    ] = stack_file.ROOT / "stacks",
 ) -> None:
     """Live through the whole life of a stack: the real engine, a simulated Azure, no cloud, no cost."""
     from infra import rehearse as rehearsal  # noqa: PLC0415 - brings in Pulumi
 
     if keep is not None and keep.exists() and any(keep.iterdir()):
         raise InputError(Fault(str(keep), "", "is not empty; name a new directory"))
+    if stacks_dir.resolve().name != "stacks":
+        raise InputError(Fault("--stacks-dir", "", f"{stacks_dir} is not allowed; allowed: a directory named stacks"))
     directory = keep or Path(tempfile.mkdtemp(prefix="rehearsal-"))
     try:
         succeeded = rehearsal.run(
-            stack, directory, console=err if as_json else out, faults=faults, keep=keep is not None, as_json=as_json
+            stack,
+            directory,
+            console=err if as_json else out,
+            root=stacks_dir.resolve().parent,
+            faults=faults,
+            keep=keep is not None,
+            as_json=as_json,
         )
     except KeyboardInterrupt:
         if keep is None:

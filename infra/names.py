@@ -104,6 +104,10 @@ class Names:
         """A subnet; Azure fixes Bastion's."""
         return "AzureBastionSubnet" if zone is Zone.BASTION else zone.value
 
+    def shared_subnet(self, zone: Zone) -> str:
+        """A subnet in a VNet that others use too."""
+        return self.subnet(zone) if zone is Zone.BASTION else f"{self.base}-{zone.value}"
+
     def nsg(self, zone: Zone) -> str:
         """The security group of a subnet."""
         return f"{self.base}-{zone.value}-nsg"
@@ -219,6 +223,7 @@ class Names:
             yield Kind.NETWORK, name
         for zone in SUBNETS:
             yield Kind.NETWORK, self.nsg(zone)
+            yield Kind.NETWORK, self.shared_subnet(zone)
         for number in range(1, node_count + 1):
             yield Kind.VM, self.node(number)
             yield Kind.NETWORK, self.nic(number)

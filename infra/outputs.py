@@ -23,6 +23,10 @@ class GatewayOutputs(Protocol):
     def portal_url(self) -> pulumi.Output[str]: ...  # noqa: D102
     @property
     def product_keys(self) -> Mapping[str, pulumi.Output[str]]: ...  # noqa: D102
+    @property
+    def secondary_keys(self) -> Mapping[str, pulumi.Output[str]]: ...  # noqa: D102
+    @property
+    def service_id(self) -> pulumi.Output[str]: ...  # noqa: D102
 
 
 class NodeOutputs(Protocol):
@@ -47,6 +51,9 @@ def stack_outputs(
         "openai_base_url": base_url,
         "portal_url": gateway.portal_url,
         "product_keys": pulumi.Output.secret(pulumi.Output.from_input(dict(gateway.product_keys))),
+        "product_secondary_keys": pulumi.Output.secret(pulumi.Output.from_input(dict(gateway.secondary_keys))),
+        "gateway_id": gateway.service_id,
+        "products": [product.id for product in plan.gateway.products],
         "models": [model.name for model in plan.serving.models],
         "nodes": {name: node.address for name, node in zip(names, nodes, strict=True)},
         "node_status": {name: node.status for name, node in zip(names, nodes, strict=True)},

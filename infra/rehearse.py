@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from infra import graph, program
+from infra import graph, program, stack_file
 from infra.errors import InputError
 from infra.plan import Plan
 from infra.rehearsal.runner import Rehearsal
@@ -25,11 +25,12 @@ def run(
     directory: Path,
     *,
     console: Console,
+    root: Path = stack_file.ROOT,
     faults: Path | None = None,
     keep: bool = False,
     as_json: bool = False,
 ) -> bool:
-    """Rehearse a stack in `directory`; True when every step went as expected.
+    """Rehearse a stack of `root`'s stacks in `directory`; True when every step went as expected.
 
     The directory is removed after a success unless `keep`, and always kept after a failure.
 
@@ -37,11 +38,11 @@ def run(
         InputError: the stack file is wrong; nothing was started.
         EngineUnavailableError: no Pulumi engine to be had.
     """
-    plan = program.load_plan(stack)
+    plan = program.load_plan(stack, root)
     expected = sum(resource.custom for resource in graph.registered(plan))
     screen = Screen(console, plan, expected)
     try:
-        sandbox = _open(plan, directory, faults)
+        sandbox = _open(plan, directory, root, faults)
     except InputError:
         if not keep:
             shutil.rmtree(directory, ignore_errors=True)
@@ -58,8 +59,8 @@ def run(
     return rehearsal.succeeded
 
 
-def _open(plan: Plan, directory: Path, faults: Path | None) -> Sandbox:
-    sandbox = open_sandbox(plan.stack, directory)
+def _open(plan: Plan, directory: Path, root: Path, faults: Path | None) -> Sandbox:
+    sandbox = open_sandbox(plan.stack, directory, root=root)
     if faults is not None:
         sandbox.set_bad_days(plan, faults.read_text(encoding="utf-8"))
     return sandbox

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from typing import Any
 
 import pulumi
 from pulumi_azure_native import apimanagement
 
-from components.gateway import policies
 from components.gateway.chain import Chain
 from components.gateway.entities import Entity, KeyParameter
 from components.scope import StackScope
@@ -18,13 +18,13 @@ from components.scope import StackScope
 
 @dataclass(frozen=True)
 class ApiArgs:
-    """`backend_key_secret_uri` has no version, so that the gateway follows a rotated key by itself (within 4 h)."""
+    """`backend_key` is what the named value of the backend key is made of; `key_ready`: what it can be read after."""
 
     scope: StackScope
     service_name: pulumi.Input[str]
     path: str
-    identity_client_id: pulumi.Input[str]
-    backend_key_secret_uri: pulumi.Input[str]
+    policy: str
+    backend_key: Mapping[str, Any]
     key_ready: Sequence[pulumi.Resource]
     after: Sequence[pulumi.Resource]
 
@@ -46,9 +46,7 @@ class Api(pulumi.ComponentResource):
                 named_value_id=Entity.BACKEND_KEY.value,
                 display_name=Entity.BACKEND_KEY.value,
                 secret=True,
-                key_vault=apimanagement.KeyVaultContractCreatePropertiesArgs(
-                    secret_identifier=args.backend_key_secret_uri, identity_client_id=args.identity_client_id
-                ),
+                **args.backend_key,
                 opts=chain.link(self),
             )
         )
@@ -79,7 +77,7 @@ class Api(pulumi.ComponentResource):
                 api_id=self.api_id,
                 policy_id=Entity.POLICY.value,
                 format=apimanagement.PolicyContentFormat.RAWXML,
-                value=policies.api_policy(),
+                value=args.policy,
                 opts=chain.link(self),
             )
         )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pulumi
+from pulumi_azure_native import apimanagement
 
 from components.gateway import policies
 from components.gateway.api import Api, ApiArgs
@@ -22,15 +24,17 @@ class GatewayArgs:
     """The plan's gateway, and what other components made for it.
 
     `ready_after`: what must exist before the gateway can read the backend key (role assignments and the secret).
-    `insights_connection_string` is a secret.
+    `insights_connection_string` and `backend_key` are secrets. With a service that is there already, `subnet_id` is None
+    and the backend key goes to it by value: its identity is its keeper's, and reads no vault of ours.
     """
 
     scope: StackScope
     gateway: GatewayPlan
-    subnet_id: pulumi.Input[str]
+    subnet_id: pulumi.Input[str] | None
     identity_id: pulumi.Input[str]
     identity_client_id: pulumi.Input[str]
     backend_key_secret_uri: pulumi.Input[str]
+    backend_key: pulumi.Input[str]
     insights_id: pulumi.Input[str]
     insights_connection_string: pulumi.Input[str]
     workspace_id: pulumi.Input[str]
@@ -42,6 +46,7 @@ class GatewayArgs:
 class Gateway(pulumi.ComponentResource):
     """API Management. `product_keys` and `secondary_keys`: a subscription's keys (secret), see `Products`."""
 
+    service_id: pulumi.Output[str]
     service_name: pulumi.Output[str]
     gateway_url: pulumi.Output[str]
     portal_url: pulumi.Output[str]
@@ -65,6 +70,7 @@ class Gateway(pulumi.ComponentResource):
             ),
             child,
         )
+        scope = replace(scope, resource_group_name=service.resource_group_name)
         backends = Backends(
             f"{name}-backends",
             BackendsArgs(
@@ -83,8 +89,7 @@ class Gateway(pulumi.ComponentResource):
                 service_name=service.name,
                 path=gateway.api_path,
                 policy=policies.api_policy(gateway),
-                identity_client_id=args.identity_client_id,
-                backend_key_secret_uri=args.backend_key_secret_uri,
+                backend_key=_backend_key(args),
                 key_ready=args.ready_after,
                 after=backends.tail,
             ),
@@ -96,6 +101,7 @@ class Gateway(pulumi.ComponentResource):
                 scope=scope,
                 service_name=service.name,
                 service_id=service.id,
+                service_is_ours=gateway.existing is None,
                 api_id=api.api_id,
                 insights_id=args.insights_id,
                 insights_connection_string=args.insights_connection_string,
@@ -115,10 +121,23 @@ class Gateway(pulumi.ComponentResource):
             ),
             child,
         )
-        self.service_name = service.name
+        self.service_id, self.service_name = service.id, service.name
         self.gateway_url = service.gateway_url
         self.portal_url = service.portal_url
         self.product_keys, self.secondary_keys = products.keys, products.secondary_keys
         self.register_outputs(
             {"service_name": self.service_name, "gateway_url": self.gateway_url, "portal_url": self.portal_url}
         )
+
+
+def _backend_key(args: GatewayArgs) -> dict[str, Any]:
+    """Where the named value of the backend key gets its value from. Read from the vault, it follows a rotated key by
+    itself (within 4 h), because the URI has no version.
+    """
+    if args.gateway.existing is not None:
+        return {"value": pulumi.Output.secret(args.backend_key)}
+    return {
+        "key_vault": apimanagement.KeyVaultContractCreatePropertiesArgs(
+            secret_identifier=args.backend_key_secret_uri, identity_client_id=args.identity_client_id
+        )
+    }

@@ -19,11 +19,15 @@ SAMPLING_PERCENT = 100
 
 @dataclass(frozen=True)
 class ObservabilityArgs:
-    """`insights_connection_string` is a secret; `after`: what must be written before."""
+    """`insights_connection_string` is a secret; `after`: what must be written before.
+
+    In a service of somebody else's only our API is told about: its own diagnostic and logs are its keeper's.
+    """
 
     scope: StackScope
     service_name: pulumi.Input[str]
     service_id: pulumi.Input[str]
+    service_is_ours: bool
     api_id: pulumi.Input[str]
     insights_id: pulumi.Input[str]
     insights_connection_string: pulumi.Input[str]
@@ -69,15 +73,17 @@ class Observability(pulumi.ComponentResource):
             )
         )
         # The API's own diagnostic overrides the service's; the service's holds for any API that is added later.
-        chain.add(
-            apimanagement.Diagnostic(
-                f"{name}-service",
-                **here,
-                diagnostic_id=Entity.DIAGNOSTIC.value,
-                **_settings(logger.id),
-                opts=chain.link(self),
+        if args.service_is_ours:
+            chain.add(
+                apimanagement.Diagnostic(
+                    f"{name}-service",
+                    **here,
+                    diagnostic_id=Entity.DIAGNOSTIC.value,
+                    **_settings(logger.id),
+                    opts=chain.link(self),
+                )
             )
-        )
+            self._export(name, args)
         chain.add(
             apimanagement.ApiDiagnostic(
                 f"{name}-api",
@@ -88,7 +94,6 @@ class Observability(pulumi.ComponentResource):
                 opts=chain.link(self),
             )
         )
-        self._export(name, args)
         self.tail = chain.tail
         self.register_outputs({})
 

@@ -11,7 +11,7 @@ from pulumi_azure_native import apimanagement, network
 from components.gateway.internal_dns import InternalDns, InternalDnsArgs
 from components.private_endpoint import PrivateEndpoint, PrivateEndpointArgs
 from components.scope import StackScope
-from infra.plan import GatewayPlan
+from infra.gateway_plan import ExistingGatewayPlan, GatewayPlan
 from infra.vocabulary import GatewayInbound, GatewayTier, PublicAccess
 
 CLASSIC = frozenset({GatewayTier.DEVELOPER, GatewayTier.PREMIUM})
@@ -34,13 +34,15 @@ _WEAK_CIPHERS = (
 
 @dataclass(frozen=True)
 class ServiceArgs:
-    """`subnet_id` is the gateway's own. Inbound `private-endpoint` needs `gateway_zone_id`; its endpoint waits for
-    `endpoint_after`, since Azure changes one child of a VNet at a time.
+    """`subnet_id` is the gateway's own, None for a service that is there already.
+
+    `gateway_zone_id` is the DNS zone of inbound private endpoints, None where Azure Policy keeps it; the endpoint waits
+    for `endpoint_after`, since Azure changes one child of a VNet at a time.
     """
 
     scope: StackScope
     gateway: GatewayPlan
-    subnet_id: pulumi.Input[str]
+    subnet_id: pulumi.Input[str] | None
     identity_id: pulumi.Input[str]
     endpoint_subnet_id: pulumi.Input[str]
     gateway_zone_id: pulumi.Input[str] | None
@@ -48,23 +50,40 @@ class ServiceArgs:
 
 
 class Service(pulumi.ComponentResource):
-    """The service. `ready` is what must exist before anything is written into it."""
+    """The service, ours or one that is there already. `ready` is what must exist before anything is written into it."""
 
     name: pulumi.Output[str]
     id: pulumi.Output[str]
+    resource_group_name: pulumi.Input[str]
     gateway_url: pulumi.Output[str]
     portal_url: pulumi.Output[str]
     ready: list[pulumi.Resource]
 
     def __init__(self, name: str, args: ServiceArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("h100:gateway:Service", name, None, opts)
-        service = self._service(name, args, self._address(name, args))
-        self.name = service.name
-        self.id = service.id
-        self.gateway_url = service.gateway_url
-        self.portal_url = service.developer_portal_url
-        self.ready = [service, *self._ways_in(name, args, service)]
+        if args.gateway.existing is None:
+            self._make(name, args)
+        else:
+            self._find(args.gateway.existing)
         self.register_outputs({"gateway_url": self.gateway_url, "portal_url": self.portal_url})
+
+    def _find(self, existing: ExistingGatewayPlan) -> None:
+        """Only looked at: what its keeper decided stays, and a wrong id fails the preview."""
+        found = apimanagement.get_api_management_service_output(
+            resource_group_name=existing.resource_group, service_name=existing.name
+        )
+        self.name, self.id = pulumi.Output.from_input(existing.name), found.apply(lambda service: str(service.id))
+        self.resource_group_name = existing.resource_group
+        self.gateway_url = found.apply(lambda service: str(service.gateway_url))
+        self.portal_url = found.apply(lambda service: str(service.developer_portal_url))
+        self.ready = []
+
+    def _make(self, name: str, args: ServiceArgs) -> None:
+        service = self._service(name, args, self._address(name, args))
+        self.name, self.id = service.name, service.id
+        self.resource_group_name = args.scope.resource_group_name
+        self.gateway_url, self.portal_url = service.gateway_url, service.developer_portal_url
+        self.ready = [service, *self._ways_in(name, args, service)]
 
     def _service(
         self, name: str, args: ServiceArgs, address: network.PublicIPAddress | None
@@ -76,7 +95,8 @@ class Service(pulumi.ComponentResource):
             resource_group_name=scope.resource_group_name,
             service_name=scope.names.gateway,
             location=scope.location,
-            # PremiumV2 is no word of the SDK's enum; whether the default API version takes it is UNVERIFIED.
+            # PremiumV2 is no word of the SDK's enum. Its API version, 2024-05-01, is the first that knows the v2 tiers
+            # (Microsoft's overview of them), and Terraform's azurerm makes PremiumV2 with it; not seen by us.
             sku=apimanagement.ApiManagementServiceSkuPropertiesArgs(
                 name=gateway.facts.tier.value, capacity=gateway.units
             ),
@@ -128,8 +148,6 @@ class Service(pulumi.ComponentResource):
         """What private clients need. An endpoint writes its connection into the service, so others wait for it."""
         match args.gateway.inbound:
             case GatewayInbound.PRIVATE_ENDPOINT:
-                if args.gateway_zone_id is None:
-                    raise ValueError("inbound private-endpoint needs the DNS zone of private gateways")
                 endpoint = PrivateEndpoint(
                     f"{name}-inbound",
                     PrivateEndpointArgs(
@@ -144,7 +162,7 @@ class Service(pulumi.ComponentResource):
                     pulumi.ResourceOptions(parent=self),
                 )
                 return [endpoint.ready]
-            case GatewayInbound.INTERNAL:
+            case GatewayInbound.INTERNAL if args.subnet_id is not None:
                 InternalDns(
                     f"{name}-dns",
                     InternalDnsArgs(
@@ -156,7 +174,7 @@ class Service(pulumi.ComponentResource):
                     pulumi.ResourceOptions(parent=self),
                 )
                 return []
-            case GatewayInbound.PUBLIC:
+            case _:
                 return []
 
 

@@ -20,6 +20,7 @@ from pulumi.automation import events
 from infra import program, stack_file
 from infra.errors import Fault, InputError
 from infra.plan import Plan
+from infra.rehearsal import standing
 from infra.settings import OPTIONAL_SECRET_KEYS, SECRET_KEYS
 from simulator.errors import SimulatorError
 from simulator.faults import load as load_faults
@@ -105,10 +106,10 @@ def open_sandbox(
     directory.mkdir(parents=True, exist_ok=True)
     for folder in ("stacks", "infra"):  # `main: infra` must exist; the program itself runs in this process
         (directory / folder).mkdir()
-    shutil.copyfile(root / "Pulumi.yaml", directory / "Pulumi.yaml")
+    shutil.copyfile(stack_file.ROOT / "Pulumi.yaml", directory / "Pulumi.yaml")
     copy = directory / "stacks" / f"Pulumi.{stack_name}.yaml"
     _copy_without_secrets(stack_file.path_of(stack_name, root), copy)
-    environment = _environment(found, directory)
+    environment = _environment(found, directory, plan)
     # The Automation API starts `pulumi` by name from this process's own PATH.
     os.environ["PATH"] = environment["PATH"]
     os.environ["PULUMI_ERROR_OUTPUT_STRING"] = "1"
@@ -124,15 +125,17 @@ def open_sandbox(
     )
     sandbox = Sandbox(directory, stack_name, stack, generated, found)
     sandbox.set_bad_days(plan)
+    standing.put(plan, sandbox.azure_state)
     return sandbox
 
 
-def _environment(found: engine.Engine, directory: Path) -> dict[str, str]:
+def _environment(found: engine.Engine, directory: Path, plan: Plan) -> dict[str, str]:
     base = found.offline_environment(directory / "pulumi")
     return {
         **base,
         "PATH": os.pathsep.join([str(PLUGINS), base["PATH"]]),
         STATE_VARIABLE: str(directory / "azure.json"),
+        "ARM_SUBSCRIPTION_ID": standing.subscription(plan),
     }
 
 

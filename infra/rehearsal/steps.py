@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from infra import program
 from infra.plan import Plan
+from infra.rehearsal import standing
 from infra.rehearsal.record import RUN_COMMAND, VM, Change, Record, join
 from infra.rehearsal.sandbox import OnEvent, Sandbox
 from infra.vocabulary import GatewayInbound, PublicAccess
@@ -162,5 +164,7 @@ def _nothing_gone(_: Record, sandbox: Sandbox) -> str | None:
 
 
 def _subscription_empty(_: Record, sandbox: Sandbox) -> str | None:
-    left = [resource.name for resource in Store(sandbox.azure_state).read().resources.values()]
+    plan = program.load_plan(sandbox.stack_name, sandbox.directory)
+    resources = Store(sandbox.azure_state).read().resources.values()
+    left = [resource.name for resource in resources if standing.is_ours(plan, resource.id)]
     return f"the subscription should be empty, but {join(left)} is left" if left else None

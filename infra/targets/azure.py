@@ -11,6 +11,7 @@ from pulumi_azure_native import authorization, resources
 from cloud_init import apply, bundle, render
 from components.access import Bastion, BastionArgs
 from components.gateway import Gateway, GatewayArgs
+from components.gateway.key_secrets import KeySecrets, KeySecretsArgs
 from components.gpu_node import GpuNode, GpuNodeArgs
 from components.model_store import ModelStore, ModelStoreArgs
 from components.monitoring import Monitoring, MonitoringArgs
@@ -20,7 +21,7 @@ from components.scope import StackScope
 from components.secrets import Secrets, SecretsArgs
 from infra.outputs import stack_outputs
 from infra.plan import NodePlan, Plan
-from infra.vocabulary import BastionSku, DiskSku, GatewayInbound, ModelStoreKind, Zone
+from infra.vocabulary import BastionSku, DiskSku, GatewayInbound, ModelStoreKind, PrivateDnsKeeper, Zone
 
 VAULT_ZONE = "privatelink.vaultcore.azure.net"
 FILES_ZONE = "privatelink.file.core.windows.net"
@@ -45,6 +46,7 @@ def deploy(plan: Plan) -> None:
     _bastion(plan, ground)
     nodes, digest = _nodes(plan, ground)
     gateway = _gateway(plan, ground)
+    _subscription_keys(plan, ground, gateway)
     for key, value in stack_outputs(plan, gateway, nodes, digest, ground.network.nat_address).items():
         pulumi.export(key, value)
 
@@ -71,6 +73,7 @@ def _ground(plan: Plan) -> _Ground:
             security_rules=plan.security_rules,
             gateway_delegation=plan.gateway.delegation,
             zone=plan.compute.zone,
+            existing_vnet=plan.network.existing_vnet,
         ),
     )
     dns = PrivateDns(
@@ -87,7 +90,7 @@ def _ground(plan: Plan) -> _Ground:
             model_hub_token=config.get_secret("model_hub_token"),
             operator_object_ids=plan.access.operator_object_ids,
             endpoint_subnet_id=network.subnet_ids[Zone.ENDPOINTS],
-            vault_zone_id=dns.zone_ids[VAULT_ZONE],
+            vault_zone_id=dns.zone_ids.get(VAULT_ZONE),
         ),
     )
     store = ModelStore(
@@ -106,6 +109,8 @@ def _ground(plan: Plan) -> _Ground:
 
 
 def _private_zones(plan: Plan) -> list[str]:
+    if plan.network.private_dns is PrivateDnsKeeper.POLICY:
+        return []
     zones = [VAULT_ZONE]
     if plan.model_store.kind is ModelStoreKind.AZURE_FILES:
         zones.append(FILES_ZONE)
@@ -174,10 +179,11 @@ def _gateway(plan: Plan, ground: _Ground) -> Gateway:
         GatewayArgs(
             scope=ground.scope,
             gateway=plan.gateway,
-            subnet_id=ground.network.subnet_ids[Zone.GATEWAY],
+            subnet_id=ground.network.subnet_ids.get(Zone.GATEWAY),
             identity_id=ground.secrets.gateway_identity_id,
             identity_client_id=ground.secrets.gateway_identity_client_id,
             backend_key_secret_uri=ground.secrets.backend_key_secret_uri,
+            backend_key=pulumi.Config(plan.project).require_secret("backend_key"),
             insights_id=ground.monitoring.insights_id,
             insights_connection_string=ground.monitoring.insights_connection_string,
             workspace_id=ground.monitoring.workspace_id,
@@ -186,3 +192,17 @@ def _gateway(plan: Plan, ground: _Ground) -> Gateway:
             ready_after=[*ground.secrets.ready, *ground.store.ready],
         ),
     )
+
+
+def _subscription_keys(plan: Plan, ground: _Ground, gateway: Gateway) -> None:
+    """Both keys of every subscription in the vault, where the stack asks for it."""
+    if plan.gateway.keys_in_key_vault:
+        KeySecrets(
+            "subscription-keys",
+            KeySecretsArgs(
+                scope=ground.scope,
+                vault=ground.secrets.vault,
+                primary=gateway.product_keys,
+                secondary=gateway.secondary_keys,
+            ),
+        )

@@ -52,6 +52,7 @@ def build(built: Plan, preview: bool = False, **changes: Any) -> Recording:
             "identity_id": IDENTITY,
             "identity_client_id": "client-id",
             "backend_key_secret_uri": KEY_URI,
+            "backend_key": secret("backend-key"),
             "insights_id": arm_id("Microsoft.Insights/components", "insights"),
             "insights_connection_string": secret("insights"),
             "workspace_id": arm_id("Microsoft.OperationalInsights/workspaces", "logs"),

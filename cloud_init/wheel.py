@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cloud_init.serving_code import SERVING, closure
+from huddle import versions
 
 NODE_PROGRAMS = ("huddle.cli", "huddle.launch.cli", "huddle.wrapper.cli", "huddle.models.cli")
 """What a node runs. `huddle` finds its commands by what is installed, so the others are simply not there."""
@@ -52,8 +53,13 @@ def _package_files(source: Path, package: str) -> Iterator[tuple[str, bytes]]:
     for module in sorted({path for program in NODE_PROGRAMS for path in closure(program, source)}):
         yield module, (source / module).read_bytes()
     for path in sorted((source / package / "data").rglob("*")):
-        if path.is_file() and not path.name.startswith(".") and not path.name.endswith("~"):
+        if path.is_file() and not path.name.startswith(".") and not path.name.endswith("~") and not _foreign(path):
             yield path.relative_to(source).as_posix(), path.read_bytes()
+
+
+def _foreign(path: Path) -> bool:
+    """Whether a data file describes an engine that GPU nodes do not run: 30 KB that no node reads."""
+    return path.parent.name == "engine" and path.stem != f"vllm-{versions.load().engine.vllm}"
 
 
 def _metadata(project: Mapping[str, Any], serving: Path, stem: str) -> dict[str, bytes]:

@@ -95,9 +95,13 @@ def model(one: NodePlan) -> dict[str, Any]:
 
 
 def _answers(plan: Plan, one: NodePlan) -> list[dict[str, Any]]:
-    """Which served names must answer, and with which system prompt."""
+    """Which served names must answer, under which of the engine's names, and with which system prompt."""
     found = ((served.name, prompts.of_model(served)) for served in plan.serving.models if one.number in served.nodes)
-    return [{"model": name, "prompt_sha256": prompt.sha256 if prompt else None} for name, prompt in found]
+    names = catalogue.known().served_names(one.model)
+    return [
+        {"model": name, "names": list(names), "prompt_sha256": prompt.sha256 if prompt else None}
+        for name, prompt in found
+    ]
 
 
 def _has(services: Sequence[dict[str, Any]], unit: Unit) -> bool:

@@ -43,7 +43,7 @@ def apply(node: FakeNode, bundle: Delivered, *options: str) -> int:
 
 def prompt_changed(port: int) -> Delivered:
     """The next bundle: only a system prompt is another."""
-    answers = [{"model": "llama-3.2-3b", "prompt_sha256": "5" * 64}]
+    answers = [{"model": "llama-3.2-3b", "names": ["llama-3.2-3b"], "prompt_sha256": "5" * 64}]
     services = services_of(port)
     for service in services:
         if service["unit"] == WRAPPER:
@@ -329,6 +329,12 @@ def test_an_answer_must_be_real_and_of_the_right_model_and_prompt(node: FakeNode
     node.set("answer", json.dumps(answer))
     assert apply(node, deliver(node.port)) == 1
     assert problem in node.status()["reason"]
+
+
+def test_an_alias_may_be_answered_under_its_engines_first_name(node: FakeNode) -> None:
+    """As vLLM does (seen with 0.32.0): whichever of its names is asked, the answer says the first."""
+    node.set("answer", json.dumps({"model": "llama-3.2-3b"}))
+    assert apply(node, deliver(node.port)) == 0
 
 
 def test_an_engine_that_keeps_dying_is_not_waited_for(node: FakeNode) -> None:

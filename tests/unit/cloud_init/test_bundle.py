@@ -253,7 +253,8 @@ def test_the_stacks_own_prompt_wins_and_readiness_asks_for_its_hash() -> None:
     files = bundle.build(plan).files
     assert files[f"prompts/models/{rendered.MODEL}.txt"] == b"Be brief.\n"
     answers = json.loads(files[f"nodes/{HEAD}/node.json"])["expects"]["answers"]
-    assert answers == [{"model": rendered.MODEL, "prompt_sha256": sha256(b"Be brief.").hexdigest()}]
+    names = [rendered.MODEL, "hl"]  # the engine answers to all of them, and says the first one
+    assert answers == [{"model": rendered.MODEL, "names": names, "prompt_sha256": sha256(b"Be brief.").hexdigest()}]
 
 
 @pytest.mark.parametrize("kind", KINDS)

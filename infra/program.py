@@ -7,6 +7,7 @@ from pathlib import Path
 from huddle import registry
 from infra import fit, stack_file
 from infra.errors import InputError
+from infra.fragments import with_fragments
 from infra.plan import Plan, build
 from infra.settings import Settings
 from infra.vocabulary import Target
@@ -18,19 +19,19 @@ def load_plan(stack: str, root: Path = stack_file.ROOT) -> Plan:
     Raises:
         InputError: the stack file is wrong.
     """
-    return plan_of(stack_file.load(stack, root), stack)
+    return plan_of(stack_file.load(stack, root), stack, root)
 
 
-def plan_of(settings: Settings, stack: str) -> Plan:
-    """The plan that settings make.
+def plan_of(settings: Settings, stack: str, root: Path = stack_file.ROOT) -> Plan:
+    """The plan that settings make; `root` is the project's directory, which files in settings are relative to.
 
     Raises:
-        InputError: a rule that spans fields is broken, or a model does not fit its nodes.
+        InputError: a rule that spans fields is broken, a model does not fit its nodes, or a policy fragment is refused.
     """
     models, file = registry.load(), f"stacks/Pulumi.{stack}.yaml"
     catalogue = {served.name: served.model.name for served in models.served}
     plan = build(settings, project=stack_file.PROJECT, stack=stack, catalogue=catalogue, file=file)
-    return fit.with_engines(plan, models, file)
+    return with_fragments(fit.with_engines(plan, models, file), settings.gateway.policy_fragments, root, file)
 
 
 def main() -> None:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from xml.etree import ElementTree
+
+from infra.markup import Node, PolicyFault, Text, parse
 
 SECTIONS = ("inbound", "backend", "outbound", "on-error")
 LONGEST_FORWARD_S = 239
@@ -42,77 +43,102 @@ _ALLOWED_BODY_USE = re.compile(r"context\.Request\.Body [!=]= null")
 _NEEDS_ESCAPING = re.compile(r"[<>&]")
 
 
-def violations(text: str) -> list[str]:
-    """Every broken rule, as a sentence each; empty for a policy that may be sent."""
+def violations(text: str, file: str = "policy") -> list[PolicyFault]:
+    """Every broken rule with its place; empty for a policy that may be sent."""
     try:
-        root = ElementTree.fromstring(text)  # noqa: S314 - expat resolves nothing external
-    except ElementTree.ParseError as error:
-        line, column = error.position
-        return [f"line {line}, column {column + 1}: is not well-formed XML ({error})"]
-    return [*_structure(root), *(fault for section in root for fault in _in_section(section))]
+        root = parse(text, file)
+    except PolicyFault as fault:
+        return [fault]
+    return [*_structure(root), *(fault for section in root.children for fault in _in_section(section))]
 
 
-def _structure(root: ElementTree.Element) -> Iterator[str]:
+def _structure(root: Node) -> Iterator[PolicyFault]:
     if root.tag != "policies":
-        yield f"<{root.tag}> is not a policy document; the outermost element is <policies>"
-    names = [section.tag for section in root]
-    for name in names:
-        if name not in SECTIONS:
-            yield f"<{name}> is not a section; allowed: {', '.join(SECTIONS)}"
+        yield PolicyFault(root.place, f"<{root.tag}> is not a policy document; the outermost element is <policies>")
+    for section in root.children:
+        if section.tag not in SECTIONS:
+            yield PolicyFault(section.place, f"<{section.tag}> is not a section; allowed: {', '.join(SECTIONS)}")
     for name in SECTIONS:
-        if names.count(name) != 1:
-            yield f"<{name}> stands {names.count(name)} times; allowed: once, so that nothing is inherited unseen"
+        count = sum(section.tag == name for section in root.children)
+        if count != 1:
+            allowed = "once, so that nothing is inherited unseen"
+            yield PolicyFault(root.place, f"<{name}> stands {count} times; allowed: {allowed}")
 
 
-def _in_section(section: ElementTree.Element) -> Iterator[str]:
-    forwards = section.find(".//forward-request") is not None
-    if section.find("base") is None and not forwards:
-        yield f"<{section.tag}> has no <base />: it would switch off what an outer policy does"
-    if section.find("base") is not None and forwards:
-        yield f"<{section.tag}> forwards and has <base />: the request would be sent twice"
-    answering = {child for answer in section.iter("return-response") for child in answer.iter()}
-    for element in section.iter():
-        yield from _element(element, answering=element in answering)
-        yield from _expressions(element)
+def _in_section(section: Node) -> Iterator[PolicyFault]:
+    tags = {node.tag for node in section.all()}
+    has_base = any(child.tag == "base" for child in section.children)
+    if not has_base and "forward-request" not in tags:
+        yield PolicyFault(
+            section.place, f"<{section.tag}> has no <base />: it would switch off what an outer policy does"
+        )
+    if has_base and "forward-request" in tags:
+        yield PolicyFault(section.place, f"<{section.tag}> forwards and has <base />: the request would be sent twice")
+    yield from elements(section)
 
 
-def _element(element: ElementTree.Element, *, answering: bool) -> Iterator[str]:
-    if element.tag in BUFFERING:
-        yield f"<{element.tag}> reads or keeps a body, which holds back a stream"
-    match element.tag:
+def elements(root: Node) -> Iterator[PolicyFault]:
+    """The rules that hold for each element in a part of a policy."""
+    answering = {inside for node in root.all() if node.tag == "return-response" for inside in node.all()}
+    for node in root.all():
+        yield from _element(node, answering=node in answering)
+        yield from _expressions(node)
+
+
+def _element(node: Node, *, answering: bool) -> Iterator[PolicyFault]:
+    if node.tag in BUFFERING:
+        yield PolicyFault(node.place, f"<{node.tag}> reads or keeps a body, which holds back a stream")
+    match node.tag:
         case "forward-request":
-            yield from _forward(element)
+            yield from _forward(node)
         case "set-body" if not answering:
-            yield "<set-body> outside <return-response> replaces a body, which holds back a stream"
-        case "set-header" | "set-query-parameter" if (action := element.get("exists-action")) not in REPLACING:
-            yield (
-                f"<{element.tag} name={element.get('name')!r}> has exists-action {action!r}: what the client sent "
-                f"would stay; allowed: {', '.join(REPLACING)}"
+            sentence = "<set-body> outside <return-response> replaces a body, which holds back a stream"
+            yield PolicyFault(node.place, sentence)
+        case "set-header" | "set-query-parameter" if (action := said(node, "exists-action")) not in REPLACING:
+            name, shown = said(node, "name"), repr(action) if action else "nothing"
+            yield PolicyFault(
+                node.place,
+                f"<{node.tag} name={name!r}> has exists-action {shown}: what the client sent would stay; "
+                f"allowed: {', '.join(REPLACING)}",
             )
-        case "llm-token-limit" if element.get("tokens-consumed-header-name"):
-            yield "<llm-token-limit> can't tell the tokens of a stream in a header; remove tokens-consumed-header-name"
+        case "llm-token-limit" if "tokens-consumed-header-name" in node.attributes:
+            sentence = "<llm-token-limit> can't tell the tokens of a stream in a header; remove it"
+            yield PolicyFault(node.attributes["tokens-consumed-header-name"].place, sentence)
         case _:
             pass
 
 
-def _forward(element: ElementTree.Element) -> Iterator[str]:
-    if element.get("buffer-response") != "false":
-        yield '<forward-request> needs buffer-response="false", or a stream arrives in lumps'
-    timeout = element.get("timeout", "")
-    if not timeout.isdigit() or not 1 <= int(timeout) <= LONGEST_FORWARD_S:
-        yield f"<forward-request> has timeout {timeout!r}; allowed: 1-{LONGEST_FORWARD_S} s, stated"
-    if element.get("follow-redirects", "false") != "false":
-        yield "<forward-request> follows redirects, which could carry the backend key elsewhere"
+def _forward(node: Node) -> Iterator[PolicyFault]:
+    if said(node, "buffer-response") != "false":
+        yield PolicyFault(node.place, '<forward-request> needs buffer-response="false", or a stream arrives in lumps')
+    timeout = said(node, "timeout")
+    if not timeout.isdecimal() or not 1 <= int(timeout) <= LONGEST_FORWARD_S:
+        allowed = f"1-{LONGEST_FORWARD_S} s, stated"
+        yield PolicyFault(node.place, f"<forward-request> has timeout {timeout!r}; allowed: {allowed}")
+    if said(node, "follow-redirects") not in ("", "false"):
+        sentence = "<forward-request> follows redirects, which could carry the backend key elsewhere"
+        yield PolicyFault(node.place, sentence)
 
 
-def _expressions(element: ElementTree.Element) -> Iterator[str]:
-    attributes = element.attrib.values()
-    for value in (*attributes, (element.text or "").strip()):
-        if "@(" not in value and "@{" not in value:
-            continue
+def _expressions(node: Node) -> Iterator[PolicyFault]:
+    for text in expressions(node):
+        value, attribute = text.value, text is not node.text
         if not (value.startswith("@(") and value.endswith(")")):
-            yield f"{value!r} mixes an expression with text, or has several statements; allowed: one @(…), alone"
-        if _NEEDS_ESCAPING.search(value) or (value in attributes and '"' in value):
-            yield f"{value!r} has a character that XML and rawxml read differently"
+            sentence = "mixes an expression with text, or has several statements; allowed: one @(…), alone"
+            yield PolicyFault(text.place, f"{value!r} {sentence}")
+        if _NEEDS_ESCAPING.search(value) or (attribute and '"' in value):
+            yield PolicyFault(text.place, f"{value!r} has a character that XML and rawxml read differently")
         if "Body" in _ALLOWED_BODY_USE.sub("", value):
-            yield f"{value!r} reads a body, which holds back a stream"
+            yield PolicyFault(text.place, f"{value!r} reads a body, which holds back a stream")
+
+
+def expressions(node: Node) -> Iterator[Text]:
+    """The texts of an element that API Management would evaluate."""
+    for text in (*node.attributes.values(), *([node.text] if node.text else [])):
+        if "@(" in text.value or "@{" in text.value:
+            yield text
+
+
+def said(node: Node, attribute: str) -> str:
+    """An attribute's value; empty when it is not there."""
+    return node.attributes[attribute].value if attribute in node.attributes else ""

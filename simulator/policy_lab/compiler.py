@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from infra.markup import Node, PolicyFault, parse
 from simulator.policy_lab import edits, fields, flow, limits
 from simulator.policy_lab.exchange import Exchange, Step
-from simulator.policy_lab.markup import Node, PolicyFault, parse
 
 SECTIONS = ("inbound", "backend", "outbound", "on-error")
 _NAMED_VALUE = re.compile(r"\{\{([A-Za-z0-9._-]+)\}\}")

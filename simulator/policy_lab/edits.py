@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from infra.markup import Node, PolicyFault, Text
 from simulator.policy_lab import fields
 from simulator.policy_lab.exchange import Exchange, Failed, LastError, Returned, Step
-from simulator.policy_lab.markup import Node, PolicyFault, Text
 from simulator.policy_lab.messages import Headers, Response
 
 _ACTION = fields.one_of("override", "delete")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from simulator.policy_lab.markup import Place, PolicyFault, Text
+from infra.markup import Place, PolicyFault, Text
 from simulator.policy_lab.types import BOOLEAN, MEMBERS, NULL, NUMBER, STRING, Kind, Method
 
 _TOKEN = re.compile(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any, TypeAlias
 
+from infra.markup import Node, PolicyFault, Text
 from simulator.policy_lab.exchange import Exchange, Failed, LastError
 from simulator.policy_lab.expressions import EvaluationError, Expression, compile_expression, is_expression
-from simulator.policy_lab.markup import Node, PolicyFault, Text
 from simulator.policy_lab.types import BOOLEAN, NUMBER, STRING
 
 Reader: TypeAlias = Callable[[Text], Any]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
+from infra.markup import Node, PolicyFault
 from simulator.policy_lab import fields
 from simulator.policy_lab.edits import apply_header, header_edit
 from simulator.policy_lab.exchange import BackendFault, Exchange, Failed, LastError, Returned, Step
-from simulator.policy_lab.markup import Node, PolicyFault
 from simulator.policy_lab.messages import Headers, Request, Response
 
 Block: TypeAlias = Callable[[list[Node]], Step]

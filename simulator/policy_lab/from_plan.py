@@ -52,7 +52,7 @@ def _api(gateway: GatewayPlan) -> Api:
         id=Entity.API.value,
         path=gateway.api_path,
         operations=operations(json.loads((files("components.gateway") / "openapi.json").read_text(encoding="utf-8"))),
-        policy=policies.api_policy(),
+        policy=policies.api_policy(gateway),
         key_header=KeyParameter.HEADER.value,
         key_query=KeyParameter.QUERY.value,
     )

@@ -8,6 +8,7 @@ a preflight is answered by the API's `cors` before a key is asked for.
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import AsyncIterator, Callable
 from typing import TypeVar
@@ -31,6 +32,12 @@ class Gateway:
         self.around = around
         self._new_id = new_id
         self._programs = {scopes: self._compile(scopes) for scopes in self._all_scopes()}
+
+    def beginning_anew(self, around: Surroundings) -> Gateway:
+        """The same gateway, its policies not read again, with other surroundings: nothing counted yet."""
+        anew = copy.copy(self)
+        anew.around = around
+        return anew
 
     async def handle(self, request: Request) -> Response:
         """Answer a request. The answer's body must be read to its end, or closed."""
@@ -135,13 +142,13 @@ class Gateway:
         return self._programs[
             exchange.product.id if exchange.product else "",
             exchange.api.id if exchange.api else "",
-            exchange.operation.id if exchange.operation else "",
+            exchange.operation.id if exchange.operation and exchange.operation.policy else "",
         ]
 
     def _all_scopes(self) -> list[_Scopes]:
         scopes: list[_Scopes] = [("", "", "")]
         for api in self.service.apis:
-            for operation in ("", *(op.id for op in api.operations)):
+            for operation in ("", *(op.id for op in api.operations if op.policy)):
                 scopes.append(("", api.id, operation))
                 scopes += [
                     (product.id, api.id, operation) for product in self.service.products if api.id in product.apis

@@ -12,10 +12,10 @@ import math
 from collections.abc import Callable
 from typing import TypeAlias
 
+from infra.markup import Node, PolicyFault, Text
 from simulator.policy_lab import fields
 from simulator.policy_lab.counters import Period
 from simulator.policy_lab.exchange import Exchange, Failed, LastError, Metric, Step
-from simulator.policy_lab.markup import Node, PolicyFault, Text
 from simulator.policy_lab.tokens import AnswerMeter, Tokens, estimate_prompt
 
 Settle: TypeAlias = Callable[[Tokens], None]

@@ -9,13 +9,12 @@ from typing import Any
 
 from infra.plan import Plan
 from simulator.policy_lab.counters import Algorithm, Counters
-from simulator.policy_lab.exchange import BackendFault, Metric, Surroundings
+from simulator.policy_lab.exchange import Metric, Surroundings
 from simulator.policy_lab.from_plan import service_of
 from simulator.policy_lab.gateway import Gateway
 from simulator.policy_lab.messages import Headers, Request, Response
 from simulator.policy_lab.pool import Backends
 from simulator.policy_lab.service import Reach, Service, Subscription
-
 from tests.unit import builders
 
 BACKEND_KEY = "backend-key-0123456789abcdef"
@@ -26,6 +25,7 @@ API_KEY = "key-of-an-api-key-of-an-api-key-"
 IDLE_KEY = "key-of-a-suspended-subscription-"
 MODEL = "llama-3.2-3b"
 START = 1_800_000_000.0  # 15 January 2027, 08:00 UTC
+ORIGIN = "https://chat.example.com"
 PRODUCTS: dict[str, Any] = {
     "developers": {
         "display_name": "Developers",
@@ -47,7 +47,7 @@ KEYS = {"developers/playground": KEY, "batch/nightly": OTHER_KEY}
 
 
 def plan(**gateway: Any) -> Plan:
-    return builders.plan("dev", gateway={"products": PRODUCTS, **gateway})
+    return builders.plan("dev", gateway={"products": PRODUCTS, "cors_origins": [ORIGIN], **gateway})
 
 
 def service(algorithm: Algorithm = Algorithm.SLIDING_WINDOW, **gateway: Any) -> Service:
@@ -100,6 +100,30 @@ def words(*texts: str, prompt: int | None = None, completion: int = 0) -> list[d
 
 
 @dataclass
+class HeldStream:
+    """A stream that makes each piece only when somebody asks for it; it ends, for gateways that want it whole."""
+
+    given: int = 0
+    most: int = 100
+
+    @staticmethod
+    def piece(number: int) -> bytes:
+        return b'data: {"choices":[{"delta":{"content":"%d"}}]}\n\n' % number
+
+    async def _pieces(self) -> AsyncIterator[bytes]:
+        while self.given < self.most:
+            self.given += 1
+            yield self.piece(self.given - 1)
+
+    def response(self) -> Response:
+        return Response(200, "OK", Headers([("Content-Type", "text/event-stream")]), self._pieces())
+
+
+def held_stream() -> HeldStream:
+    return HeldStream()
+
+
+@dataclass
 class Answered:
     """An answer, read to its end."""
 
@@ -116,13 +140,14 @@ class Answered:
 
 @dataclass
 class Lab:
-    """A gateway, what its backends got, and the seconds that it waited."""
+    """A gateway, what its backends got, and the seconds that it waited. `made` spares reading the policies again."""
 
     service: Service
+    made: Gateway | None = None
     now: float = START
     sent: list[tuple[str, Request, float]] = field(default_factory=list)
     slept: list[float] = field(default_factory=list)
-    replies: list[Callable[[], Response] | BackendFault] = field(default_factory=list)
+    replies: list[Callable[[], Response] | Exception] = field(default_factory=list)
     """The next answers; when there are none left, `usual`."""
     usual: Callable[[], Response] = field(default_factory=answer)
 
@@ -134,7 +159,7 @@ class Lab:
             clock=lambda: self.now,
             sleep=self._sleep,
         )
-        self.gateway = Gateway(self.service, around)
+        self.gateway = self.made.beginning_anew(around) if self.made else Gateway(self.service, around)
 
     @property
     def counters(self) -> Counters:
@@ -151,7 +176,7 @@ class Lab:
     async def _send(self, url: str, request: Request, timeout_s: float) -> Response:
         self.sent.append((url, request, timeout_s))
         reply = self.replies.pop(0) if self.replies else self.usual
-        if isinstance(reply, BackendFault):
+        if isinstance(reply, Exception):
             raise reply
         return reply()
 

@@ -1,4 +1,4 @@
-"""Policy documents with the place of everything in them, so that a complaint can name file, line and column. Pure."""
+"""XML with the place of everything in it, so that a complaint about a policy can name file, line and column. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Place:
 
 
 class PolicyFault(Exception):  # noqa: N818 - a fault of a policy, not of the program
-    """A policy holds something that the lab does not know or cannot accept. The sentence names the place."""
+    """A policy holds something that its reader does not know or cannot accept. The text names the place."""
 
     def __init__(self, place: Place, sentence: str) -> None:
         super().__init__(f"{place}: {sentence}")
@@ -68,9 +68,10 @@ def parse(source: str, file: str) -> Node:
     """
     data = source.encode()
     parser = expat.ParserCreate()
-    parser.buffer_text = True
+    parser.buffer_text = False  # or the place of a text would be that of its end
     stack: list[Node] = []
     roots: list[Node] = []
+    texts: dict[Node, list[Text]] = {}
 
     def here() -> Place:
         return Place(file, parser.CurrentLineNumber, parser.CurrentColumnNumber + 1)
@@ -82,15 +83,14 @@ def parse(source: str, file: str) -> Node:
         stack.append(node)
 
     def characters(text: str) -> None:
-        if stack and (stripped := text.strip()):
-            before = text[: text.index(stripped)]
-            node, line = stack[-1], parser.CurrentLineNumber + before.count("\n")
-            column = len(before.rpartition("\n")[2]) + (1 if "\n" in before else parser.CurrentColumnNumber + 1)
-            whole = stripped if node.text is None else node.text.value + stripped
-            node.text = Text(whole, node.text.place if node.text else Place(file, line, column))
+        texts.setdefault(stack[-1], []).append(Text(text, here()))
+
+    def end(_: str) -> None:
+        node = stack.pop()
+        node.text = _joined(texts.pop(node, []))
 
     parser.StartElementHandler = start
-    parser.EndElementHandler = lambda _: stack.pop()
+    parser.EndElementHandler = end
     parser.CharacterDataHandler = characters
     try:
         parser.Parse(data, True)
@@ -98,6 +98,15 @@ def parse(source: str, file: str) -> Node:
         place = Place(file, error.lineno, error.offset + 1)
         raise PolicyFault(place, f"is not well-formed XML ({expat.errors.messages[error.code]})") from None
     return roots[0]
+
+
+def _joined(pieces: list[Text]) -> Text | None:
+    """The text without blanks around it, at the place of its first character; None when it is blank."""
+    whole = "".join(piece.value for piece in pieces).strip()
+    if not whole:
+        return None
+    first = next(piece for piece in pieces if piece.value.strip())
+    return Text(whole, first.place.shifted(len(first.value) - len(first.value.lstrip())))
 
 
 def _attribute_places(data: bytes, start: int, file: str) -> dict[str, Place]:

@@ -22,6 +22,7 @@ COMMANDS = {
     "plan": "huddle.planner.cli",
     "launch": "huddle.launch.cli",
     "wrapper": "huddle.wrapper.cli",
+    "probe": "huddle.probe.cli",
     "chat": "huddle.client.chat",
     "ask": "huddle.client.ask",
     "bench": "huddle.client.bench",

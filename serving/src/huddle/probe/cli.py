@@ -1,0 +1,51 @@
+"""`huddle probe`: watch this node's engine for ever, and bring it back when it no longer moves forward."""
+
+import signal
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from huddle.probe import ladder, verdict
+from huddle.probe.judge import Policy
+from huddle.probe.reading import Engine
+from huddle.probe.watch import Watch
+
+app = typer.Typer(add_completion=False)
+DEFAULT = Policy()
+EVIDENCE = Path("/var/lib/huddle-probe")
+
+
+@app.command()
+def probe(
+    *,
+    host: Annotated[str, typer.Option(help="Where the engine listens.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535)] = 5005,
+    verdict_file: Annotated[Path, typer.Option(help="Where the verdict goes.")] = verdict.PATH,
+    evidence: Annotated[Path, typer.Option(help="Folder for what is seen of a sick engine.")] = EVIDENCE,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between readings.")] = DEFAULT.interval_s,
+    suspect_after: Annotated[
+        float, typer.Option(min=1, help="Seconds without a token that is due: hold requests back.")
+    ] = DEFAULT.suspect_after_s,
+    sick_after: Annotated[
+        float, typer.Option(min=1, help="Seconds without a token that is due: end the engine.")
+    ] = DEFAULT.sick_after_s,
+    idle_canary: Annotated[
+        float, typer.Option(min=1, help="Seconds of idleness after which one token is asked for.")
+    ] = DEFAULT.idle_canary_s,
+    unit: Annotated[str, typer.Option(help="The engine's unit.")] = ladder.UNIT,
+) -> None:
+    """Watch the engine's tokens; hold requests back when none come that are due, then end it, so that it comes back."""
+    policy = replace(
+        DEFAULT,
+        interval_s=interval,
+        suspect_after_s=suspect_after,
+        sick_after_s=max(sick_after, suspect_after),
+        idle_canary_s=idle_canary,
+    )
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    Watch(Engine(host, port, policy.canary_timeout_s), policy, verdict_file, evidence, unit).run(stop)

@@ -1,0 +1,202 @@
+"""The probe's edges: what it reads over HTTP, what it writes, whom it ends."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from huddle.probe import ladder, reading, verdict
+from huddle.probe.judge import Policy
+from huddle.probe.reading import Answer, Canary, Engine, Reading
+from huddle.probe.watch import Watch
+
+METRICS = """\
+# HELP vllm:generation_tokens_total Number of generation tokens processed.
+vllm:generation_tokens_total{engine="0",model_name="m"} 7.0
+vllm:generation_tokens_total{engine="1",model_name="m"} 3.0
+vllm:generation_tokens_created{engine="0",model_name="m"} 1.7e+09
+vllm:prompt_tokens_total{engine="0",model_name="m"} 20.0
+vllm:iteration_tokens_total_count{engine="0",model_name="m"} 5.0
+vllm:iteration_tokens_total_bucket{engine="0",le="1.0",model_name="m"} 999.0
+vllm:num_requests_running{engine="0",model_name="m"} 2.0
+vllm:num_requests_waiting{engine="0",model_name="m"} 1.0
+vllm:num_requests_waiting_by_reason{engine="0",model_name="m",reason="capacity"} 50.0
+"""
+
+
+class FakeEngine:
+    """Answers as an engine does; `frozen` keeps completions waiting, as a stopped worker would."""
+
+    def __init__(self) -> None:
+        self.frozen = threading.Event()
+        self.asked: list[dict[str, object]] = []
+        self.metrics = METRICS
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                cards = {"data": [{"id": "m"}]}
+                self.answer(outer.metrics.encode() if self.path == "/metrics" else json.dumps(cards).encode())
+
+            def do_POST(self) -> None:
+                outer.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+                while outer.frozen.is_set():
+                    time.sleep(0.01)
+                self.answer(b"{}")
+
+            def answer(self, body: bytes) -> None:
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.port = self.server.server_port
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeEngine]:
+    engine = FakeEngine()
+    thread = threading.Thread(target=engine.server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    yield engine
+    engine.frozen.clear()
+    engine.server.shutdown()
+    engine.server.server_close()
+
+
+def test_counters_are_summed_over_engines_and_nothing_else_counts() -> None:
+    found = reading.parse(METRICS)
+    assert sum(found[name] for name in reading.WORK) == 35
+    assert (found[reading.RUNNING], found[reading.WAITING]) == (2, 1)
+
+
+def test_metrics_without_the_known_names_are_no_work() -> None:
+    assert set(reading.parse("nonsense\nvllm:num_requests_running{} x\n").values()) == {0.0}
+
+
+def test_a_reading_holds_work_and_requests(fake: FakeEngine) -> None:
+    seen = Engine("127.0.0.1", fake.port, 5).read()
+    assert (seen.answer, seen.work, seen.running) == (Answer.GIVEN, 35, 3)
+
+
+def test_nobody_there_is_told_apart_from_no_answer() -> None:
+    assert Engine("127.0.0.1", 1, 5).read().answer is Answer.REFUSED
+
+
+def canary(engine: Engine) -> Canary:
+    """Its outcome, however long the machine takes."""
+    while (seen := engine.read().canary) is Canary.ASKED:
+        time.sleep(0.01)
+    return seen
+
+
+def test_a_canary_asks_for_one_token_and_is_heard_of_once(fake: FakeEngine) -> None:
+    engine = Engine("127.0.0.1", fake.port, 5)
+    engine.send_canary()
+    assert canary(engine) is Canary.COMPLETED
+    assert fake.asked == [{"model": "m", "prompt": "Hi", "max_tokens": 1}]
+    assert engine.read().canary is Canary.NONE
+
+
+def test_a_frozen_engine_keeps_its_metrics_and_its_canary(fake: FakeEngine) -> None:
+    engine = Engine("127.0.0.1", fake.port, 0.3)
+    fake.frozen.set()
+    engine.send_canary()
+    engine.send_canary()
+    assert engine.read().canary is Canary.ASKED
+    assert canary(engine) is Canary.FAILED
+    assert len(fake.asked) == 1, "one canary at a time"
+
+
+class TestVerdict:
+    def test_it_is_read_as_it_was_written(self, tmp_path: Path) -> None:
+        path = tmp_path / "verdict.json"
+        verdict.write(path, verdict="sick", ready=False, reason="no token for 30 s", restarts=1)
+        said = verdict.read(path)
+        assert said is not None
+        assert (said.verdict, said.ready, said.reason, said.restarts, said.stale) == (
+            "sick",
+            False,
+            "no token for 30 s",
+            1,
+            False,
+        )
+        assert verdict.objection(path) == "no token for 30 s"
+        assert path.stat().st_mode & 0o777 == 0o644, "the wrapper has a user of its own"
+
+    def test_a_well_engine_and_a_silent_probe_object_to_nothing(self, tmp_path: Path) -> None:
+        path = tmp_path / "verdict.json"
+        assert verdict.objection(path) is None
+        verdict.write(path, verdict="well", ready=True, reason="tokens come", restarts=0)
+        assert verdict.objection(path) is None
+        verdict.write(path, verdict="sick", ready=False, reason="x", restarts=0)
+        assert verdict.objection(path, time.time() + verdict.STALE_AFTER_S + 1) is None
+
+    @pytest.mark.parametrize("text", ["", "[]", '{"verdict": "well"}', '{"at": "x"}'])
+    def test_a_broken_file_says_nothing(self, tmp_path: Path, text: str) -> None:
+        (tmp_path / "v").write_text(text, encoding="utf-8")
+        assert verdict.read(tmp_path / "v") is None
+
+
+@pytest.fixture
+def unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that is all of a unit, stopped as a frozen worker is."""
+    process = subprocess.Popen(["sleep", "300"])
+    listing = tmp_path / "cgroup/huddle-vllm.service/cgroup.procs"
+    listing.parent.mkdir(parents=True)
+    listing.write_text(f"{process.pid}\n", encoding="ascii")
+    defaults = (ladder.processes, ladder.restart)
+    for function in defaults:
+        monkeypatch.setattr(function, "__defaults__", (ladder.UNIT, tmp_path / "cgroup"))
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_evidence_names_the_state_of_every_process(unit: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    seen = [Reading(1.0, Answer.GIVEN, 5, 2)]
+    path = ladder.keep_evidence(tmp_path / "evidence", "no token", seen)
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    assert kept["reason"] == "no token"
+    assert kept["readings"][0]["work"] == 5
+    assert [(one["pid"], one["comm"]) for one in kept["processes"]] == [(unit.pid, "sleep")]
+
+
+def test_old_evidence_goes(tmp_path: Path) -> None:
+    for number in range(20):
+        (tmp_path / f"{number:02}.json").write_text("{}", encoding="utf-8")
+    newest = ladder.keep_evidence(tmp_path, "x", [])
+    assert newest.exists()
+    assert len(list(tmp_path.glob("*.json"))) == ladder.KEPT
+
+
+def test_a_frozen_engine_is_held_back_and_ended_with_evidence(
+    fake: FakeEngine, unit: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    """The whole loop, with limits of the test: counters that stand still while requests run."""
+    policy = Policy(interval_s=0.05, suspect_after_s=0.3, sick_after_s=0.8, well_after_s=0.1, first_token_s=0.8)
+    watch = Watch(Engine("127.0.0.1", fake.port, 5), policy, tmp_path / "v", tmp_path / "evidence", ladder.UNIT)
+    stop = threading.Event()
+    thread = threading.Thread(target=watch.run, args=(stop,))
+    thread.start()
+    try:
+        assert unit.wait(60) == -9
+    finally:
+        stop.set()
+        thread.join()
+    said = verdict.read(tmp_path / "v")
+    assert said is not None
+    assert not said.ready
+    assert said.restarts >= 1
+    assert list((tmp_path / "evidence").glob("*.json"))

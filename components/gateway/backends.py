@@ -8,13 +8,10 @@ from dataclasses import dataclass
 import pulumi
 from pulumi_azure_native import apimanagement
 
+from components.gateway.breaker import NODE_CANNOT_SERVE
 from components.gateway.chain import Chain
 from components.scope import StackScope
 from infra.gateway_plan import BackendPlan, PoolPlan
-
-_FAILURES = 3
-_WINDOW = "PT30S"
-_TRIP = "PT30S"
 
 
 @dataclass(frozen=True)
@@ -92,19 +89,21 @@ def _logical(pool: str) -> str:
 
 
 def _breaker() -> apimanagement.CircuitBreakerRuleArgs:
-    """Three answers in half a minute that say "this node cannot": it rests for as long as Retry-After says, or 30 s.
+    """The rule as Azure's resource has it.
 
-    502 and 503 only. 429 is a full queue, which the policy's retry takes elsewhere; 504 and 500 can be one client's
-    doing, and no client may switch off nodes. Whether failed connections count without an entry in `errorReasons` is
-    UNVERIFIED: the words that Azure accepts there are documented nowhere that could be opened.
+    Whether failed connections count without an entry in `errorReasons` is UNVERIFIED: the words that Azure accepts
+    there are documented nowhere that could be opened.
     """
+    rule = NODE_CANNOT_SERVE
     return apimanagement.CircuitBreakerRuleArgs(
-        name="node-cannot-serve",
-        trip_duration=_TRIP,
+        name=rule.name,
+        trip_duration=f"PT{rule.rest_s}S",
         accept_retry_after=True,
         failure_condition=apimanagement.CircuitBreakerFailureConditionArgs(
-            count=_FAILURES,
-            interval=_WINDOW,
-            status_code_ranges=[apimanagement.FailureStatusCodeRangeArgs(min=502, max=503)],
+            count=rule.failures,
+            interval=f"PT{rule.window_s}S",
+            status_code_ranges=[
+                apimanagement.FailureStatusCodeRangeArgs(min=low, max=high) for low, high in rule.statuses
+            ],
         ),
     )

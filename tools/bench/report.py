@@ -41,6 +41,12 @@ def ratios(report: dict[str, Any]) -> list[tuple[str, str, str]]:
     return rows
 
 
+def aims(report: dict[str, Any]) -> str:
+    """The table of ratios, for the page and for README.md."""
+    rows = [f"| {what} | {measured} | {aim} |" for what, measured, aim in ratios(report)]
+    return "\n".join(["| | measured | aim |", "|---|---:|---|", *rows])
+
+
 def markdown(report: dict[str, Any]) -> str:
     """The page, whole."""
     template = Template((Path(__file__).parent / "wrapper.md.template").read_text())
@@ -49,12 +55,11 @@ def markdown(report: dict[str, Any]) -> str:
         rows = [f"| {name} | " + " | ".join(_cells(_at(of, streams))) + " |" for name, of in report["results"].items()]
         head = f"| {streams} stream{'s' if streams > 1 else ''} | " + " | ".join(_COLUMNS) + " |"
         blocks.append("\n".join([head, "|---" + "|---:" * len(_COLUMNS) + "|", *rows]))
-    aims = [f"| {what} | {measured} | {aim} |" for what, measured, aim in ratios(report)]
     return template.substitute(
         **report["machine"],
         repeats=report["repeats"],
         note=report.get("note", ""),
-        aims="\n".join(["| | measured | aim |", "|---|---:|---|", *aims]),
+        aims=aims(report),
         tables="\n\n".join(blocks),
         soak=_soak(report.get("soak")),
         real=_real(report.get("real")),

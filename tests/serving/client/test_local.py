@@ -21,6 +21,7 @@ from tests.serving.launch_world import until
 
 from .conftest import Shell
 
+EXAMPLES = Path(__file__).parents[3] / "examples"
 FAKE_VLLM = Path(__file__).parent / "data" / "fake_vllm.py"
 
 
@@ -137,5 +138,12 @@ def test_the_real_engine_answers_through_the_wrapper(world: Shell, vllm_python: 
     with ask(model="tiny", messages=[{"role": "user", "content": "hi"}], max_tokens=8, stream=True) as response:
         assert response.headers["x-huddle-prompt-id"] == "tiny"  # the server's prompt was put before it
         assert "data: [DONE]" in list(response.iter_lines())
+    url = yaml.safe_load(layout(world).connection.read_text())["base_url"]
+    key = layout(world).connection.with_name("key").read_text().strip()
+    for example in ("chat.py", "streaming.py", "tools.py"):  # as the README's reader would run them
+        environment = {**world.env, "OPENAI_BASE_URL": url, "OPENAI_API_KEY": key}
+        line = [sys.executable, str(EXAMPLES / example)]
+        done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=120, check=False)
+        assert (done.returncode, done.stderr) == (0, ""), example
     assert world.run("local", "stop").returncode == 0
     assert not any(process.is_running() for process in family)

@@ -54,6 +54,7 @@ def test_the_page_is_made_from_the_numbers() -> None:
 def test_the_published_page_is_the_published_numbers() -> None:
     numbers = json.loads((ROOT / "docs/benchmarks/wrapper.json").read_text())
     assert report.markdown(numbers) == (ROOT / "docs/benchmarks/wrapper.md").read_text()
+    assert report.aims(numbers) in (ROOT / "README.md").read_text()
 
 
 def test_help() -> None:

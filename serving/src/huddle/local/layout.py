@@ -94,7 +94,7 @@ def registry(device: Device) -> dict[str, Any]:
         "max-model-len": 2048,
         "max-num-seqs": 16,
         "gpu-memory-utilization": 0.1,
-        "extra-args": ["--enforce-eager"],
+        "extra-args": ["--enforce-eager", "--enable-auto-tool-choice", "--tool-call-parser", "hermes"],
     }
     if device is Device.CPU:
         entry["env"] = {"OMP_NUM_THREADS": "1"}

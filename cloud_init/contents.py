@@ -125,7 +125,11 @@ def _row(service: Service, files: Mapping[str, bytes]) -> dict[str, Any]:
 
 @cache
 def _code() -> dict[Unit, tuple[str, ...]]:
-    programs = {Unit.VLLM: "huddle.launch.cli", Unit.WRAPPER: "huddle.wrapper.cli"}
+    programs = {
+        Unit.VLLM: "huddle.launch.cli",
+        Unit.WRAPPER: "huddle.wrapper.cli",
+        Unit.PROBE: "huddle.probe.cli",
+    }
     return {unit: tuple(f"source/{path}" for path in serving_code.closure(name)) for unit, name in programs.items()}
 
 

@@ -59,6 +59,7 @@ def node(plan: Plan, one: NodePlan, services: Sequence[dict[str, Any]]) -> dict[
             },
         },
         "store": _store(plan),
+        "versions": {name: getattr(versions.load().engine, name) for name in ("vllm", "torch", "ray")},
         "generated_credentials": [Credential.JUPYTER_TOKEN] if _has(services, Unit.JUPYTER) else [],
         "expects": {
             "gpus": plan.compute.size.gpus,

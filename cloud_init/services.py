@@ -22,6 +22,7 @@ class Unit(StrEnum):
     MODELS = "huddle-models.service"
     VLLM = "huddle-vllm.service"
     WRAPPER = "huddleai_api.service"
+    PROBE = "huddle-probe.service"
     JUPYTER = "huddle-jupyter.service"
 
 
@@ -87,6 +88,7 @@ def _services(plan: Plan, node: NodePlan, code: Mapping[Unit, tuple[str, ...]]) 
             # So that an update of the engine drains the wrapper first, while there is still an engine behind it.
             follows=(Unit.VLLM,),
         )
+        yield Service(Unit.PROBE, restart_on=(_unit_file(Unit.PROBE), libraries, *code[Unit.PROBE]))
     if plan.jupyter.enabled and node.role is Role.HEAD:
         yield Service(
             Unit.JUPYTER,

@@ -15,7 +15,8 @@ PACKAGE = "huddle"
 def closure(module: str, source: Path = SERVING / "src") -> tuple[str, ...]:
     """Paths below `source` of a module, of everything of ours that it imports, and of their packages; sorted.
 
-    Imports are read, not run: those inside functions count too.
+    Imports are read, not run: those inside functions count too. What a module merely offers to others by a
+    `__getattr__` of its own, or imports for type checkers, it does not need.
 
     Raises:
         FileNotFoundError: there is no such module.
@@ -48,7 +49,7 @@ def _path(name: str, source: Path) -> Path | None:
 def _imports(path: Path, name: str) -> tuple[str, ...]:
     """Our own modules that a module may import, and the packages around it."""
     found = [*_packages(name)]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in _needed(ast.parse(path.read_text(encoding="utf-8"))):
         match node:
             case ast.Import(names=names):
                 imported = [alias.name for alias in names]
@@ -60,6 +61,16 @@ def _imports(path: Path, name: str) -> tuple[str, ...]:
             if one.split(".")[0] == PACKAGE:
                 found += [one, *_packages(one)]
     return tuple(dict.fromkeys(found))
+
+
+def _needed(module: ast.Module) -> Iterator[ast.AST]:
+    """Every node of a module but those in its `__getattr__` and below `if TYPE_CHECKING`."""
+    for statement in module.body:
+        match statement:
+            case ast.FunctionDef(name="__getattr__") | ast.If(test=ast.Name(id="TYPE_CHECKING")):
+                continue
+            case _:
+                yield from ast.walk(statement)
 
 
 def _packages(name: str) -> Iterator[str]:

@@ -18,7 +18,14 @@ from typing import Any
 from cloud_init.serving_code import SERVING, closure
 from huddle import versions
 
-NODE_PROGRAMS = ("huddle.cli", "huddle.launch.cli", "huddle.wrapper.cli", "huddle.models.cli")
+NODE_PROGRAMS = (
+    "huddle.cli",
+    "huddle.launch.cli",
+    "huddle.wrapper.cli",
+    "huddle.models.cli",
+    "huddle.probe.cli",
+    "huddle.status.cli",
+)
 """What a node runs. `huddle` finds its commands by what is installed, so the others are simply not there."""
 _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
 _REGULAR_FILE = 0o100644 << 16

@@ -6,6 +6,7 @@ from typing import Any
 
 from cloud_init import catalogue, prompts
 from cloud_init.prompts import PromptFile
+from huddle.probe import verdict
 from infra.plan import NodePlan, Plan
 from infra.ports import WRAPPER_METRICS_PORT
 
@@ -23,6 +24,7 @@ def wrapper_config(plan: Plan, node: NodePlan) -> dict[str, Any]:
         "listen": f"{node.address}:{plan.serving.wrapper_port}",
         "metrics_listen": f"127.0.0.1:{WRAPPER_METRICS_PORT}",
         "upstream": f"http://127.0.0.1:{plan.serving.vllm_port}",
+        "probe_verdict_file": str(verdict.PATH),
         "models": {name: _prompt(prompt) | _priority(name) for name, prompt in here.items()},
         "products": {
             product.id: {

@@ -23,6 +23,7 @@ COMMANDS = {
     "launch": "huddle.launch.cli",
     "wrapper": "huddle.wrapper.cli",
     "probe": "huddle.probe.cli",
+    "status": "huddle.status.cli",
     "chat": "huddle.client.chat",
     "ask": "huddle.client.ask",
     "bench": "huddle.client.bench",

@@ -183,7 +183,7 @@ def test_a_model_across_nodes_is_launched_by_the_head_over_ray() -> None:
         for host in (HEAD, WORKER)
     }
     assert units == {
-        HEAD: [Unit.RAY, Unit.MODELS, Unit.VLLM, Unit.WRAPPER, Unit.JUPYTER],
+        HEAD: [Unit.RAY, Unit.MODELS, Unit.VLLM, Unit.WRAPPER, Unit.PROBE, Unit.JUPYTER],
         WORKER: [Unit.RAY, Unit.MODELS],
     }
     assert json_of("distributed", f"nodes/{HEAD}/node.json")["expects"]["ray"]["required"] is True
@@ -193,7 +193,8 @@ def test_a_model_across_nodes_is_launched_by_the_head_over_ray() -> None:
 def test_every_replica_serves_by_itself() -> None:
     for host in (HEAD, WORKER):
         node = json_of("dev", f"nodes/{host}/node.json")
-        assert [row["unit"] for row in node["services"]] == [Unit.RAY, Unit.MODELS, Unit.VLLM, Unit.WRAPPER]
+        units = [Unit.RAY, Unit.MODELS, Unit.VLLM, Unit.WRAPPER, Unit.PROBE]
+        assert [row["unit"] for row in node["services"]] == units
         assert node["expects"]["ray"]["required"] is False
         assert "--executor" not in environment("dev", host, "engine.env")["HUDDLE_LAUNCH_WORDS"]
 

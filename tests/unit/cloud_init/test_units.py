@@ -109,7 +109,7 @@ def setting(unit: str, key: str, kind: str = "distributed") -> str:
 
 
 def test_the_engine_comes_back_after_any_end_even_with_exit_code_0() -> None:
-    for unit in (Unit.VLLM, Unit.RAY, Unit.WRAPPER):
+    for unit in (Unit.VLLM, Unit.RAY, Unit.WRAPPER, Unit.PROBE):
         assert setting(unit, "Restart") == "always"
         assert int(setting(unit, "StartLimitBurst")) > 1
 
@@ -132,6 +132,12 @@ def test_no_service_takes_shared_memory_from_another() -> None:
         assert setting(unit, "User") == "huddle"
 
 
+def test_the_probe_is_the_engines_own_user_and_reaches_this_machine_only() -> None:
+    assert setting(Unit.PROBE, "User") == setting(Unit.VLLM, "User")
+    assert setting(Unit.PROBE, "IPAddressAllow") == "localhost"
+    assert setting(Unit.PROBE, "ExecStart").endswith("huddle probe --port 5005")
+
+
 def test_what_needs_the_nvme_waits_for_its_mount() -> None:
     for unit in (Unit.RAY, Unit.MODELS, Unit.VLLM):
         assert setting(unit, "RequiresMountsFor") == "/mnt/nvme"
@@ -152,6 +158,7 @@ def test_secrets_come_as_credentials_never_as_variables() -> None:
         Unit.MODELS: {"model_hub_token:/etc/huddle/credentials/model_hub_token"},
         Unit.VLLM: {"ray_token:/etc/huddle/credentials/ray_token"},
         Unit.WRAPPER: {"huddle-backend-keys:/etc/huddle/credentials/backend_key"},
+        Unit.PROBE: set(),
         Unit.JUPYTER: {"jupyter_token:/etc/huddle/credentials/jupyter_token"},
     }
 

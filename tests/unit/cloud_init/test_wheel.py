@@ -72,6 +72,8 @@ def test_it_holds_the_nodes_programs_and_the_packages_data() -> None:
     assert "huddle/data/models.yaml" in names
     assert "huddle/data/versions.yaml" in names
     assert not [name for name in names if "__pycache__" in name or name.endswith(".pyc")]
+    assert not [name for name in names if name.startswith("huddle/client/")]
+    assert "huddle/data/engine/vllm-0.32.0.json" not in names, "no node runs the engine for the CPU"
 
 
 def test_it_takes_its_metadata_from_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +110,10 @@ def test_it_takes_its_metadata_from_the_package(tmp_path: Path, monkeypatch: pyt
 
 def test_the_closure_follows_imports_inside_functions_and_packages(tmp_path: Path) -> None:
     for path, text in {
-        "huddle/__init__.py": "",
+        "huddle/__init__.py": "if TYPE_CHECKING:\n    import huddle.typed\n\n\n"
+        "def __getattr__(name):\n    import huddle.offered\n",
+        "huddle/typed.py": "",
+        "huddle/offered.py": "",
         "huddle/a/__init__.py": "from huddle import side\n",
         "huddle/a/program.py": "def f():\n    import huddle.b.deep\n    from huddle.c import name\n",
         "huddle/b/__init__.py": "",

@@ -56,19 +56,21 @@ async def fetch(pool: UpstreamPool, path: str, key: str | None) -> tuple[int, by
 class EngineProbe:
     """Keeps `problem` up to date: None while the engine is healthy and serves the wanted names."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - five questions about one engine
         self,
         pool: UpstreamPool,
         key: Callable[[], str | None],
         wanted: Callable[[], Iterable[str]],
         learned: Callable[[dict[str, int]], None],
         changed: Callable[[str | None], None],
+        objection: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._pool = pool
         self._key = key
         self._wanted = wanted
         self._learned = learned
         self._changed = changed
+        self._objection = objection
         self._names: frozenset[str] | None = None  # as the engine told them since it was last down
         self.problem: str | None = "the engine has not been asked yet"
 
@@ -94,7 +96,9 @@ class EngineProbe:
             self._names = None
             return str(error) or "the engine does not answer"
         missing = sorted(set(self._wanted()) - self._names)
-        return f"the engine does not serve {', '.join(missing)}" if missing else None
+        if missing:
+            return f"the engine does not serve {', '.join(missing)}"
+        return self._objection()  # a frozen engine still says 200 about its health
 
     async def _ask_names(self) -> frozenset[str]:
         status, body = await fetch(self._pool, "/v1/models", self._key())

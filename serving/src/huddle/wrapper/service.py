@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
+from huddle.probe import verdict
 from huddle.wrapper import runtime as runtimes
 from huddle.wrapper.admission import Admission
 from huddle.wrapper.auth import Caller, Via
@@ -65,6 +66,7 @@ class WrapperService:
             wanted=lambda: {m.upstream_model or name for name, m in self.runtime.config.models.items()},
             learned=self._learned,
             changed=lambda problem: log.info("engine", ready=problem is None, reason=problem),
+            objection=self._objection,
         )
         self._context_lengths: dict[str, int] = {}
         self._connections: set[ClientConnection] = set()
@@ -293,6 +295,11 @@ class WrapperService:
             for served in admitted.runtime.models(admitted.caller)
         ]
         return 200, {"object": "list", "data": cards}
+
+    def _objection(self) -> str | None:
+        """What `huddle probe` holds against the engine, where it runs."""
+        path = self.runtime.config.probe_verdict_file
+        return None if path is None else verdict.objection(path)
 
     def _learned(self, lengths: dict[str, int]) -> None:
         """The engine has told its context lengths."""

@@ -1,0 +1,122 @@
+"""The node's status, gathered from the files that its programs leave, for scripts and for people."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from huddle.errors import HuddleError
+from huddle.probe import verdict
+
+APPLIED = Path("/var/lib/huddle/status.json")
+CURRENT = Path("/opt/huddle/current")
+
+
+class NoStatusError(HuddleError):
+    """Nothing has been applied on this machine."""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where the files are; other places serve tests."""
+
+    applied: Path = APPLIED
+    current: Path = CURRENT
+    verdict: Path = verdict.PATH
+
+
+def gather(sources: Sources) -> dict[str, Any]:
+    """Everything in one object. Fields of `huddle-apply` keep their names; `probe`, `models` and `versions` are added.
+
+    Raises:
+        NoStatusError: this is no node, or nothing was applied yet.
+    """
+    applied = _read(sources.applied)
+    if applied is None:
+        raise NoStatusError(f"{sources.applied} is not there: no bundle has been applied on this machine yet")
+    node = _read(sources.current / "nodes" / str(applied.get("node")) / "node.json") or {}
+    said = verdict.read(sources.verdict)
+    return {
+        **applied,
+        "models": [
+            {"model": one.get("model"), "prompt_sha256": one.get("prompt_sha256")}
+            for one in node.get("expects", {}).get("answers", ())
+        ],
+        "versions": node.get("versions", {}),
+        "probe": None
+        if said is None
+        else {
+            "verdict": said.verdict,
+            "reason": said.reason,
+            "restarts": said.restarts,
+            "age_s": said.age_s,
+            "silent": said.stale,
+        },
+    }
+
+
+def serves(status: Mapping[str, Any]) -> bool:
+    """Whether the node serves, as far as its own files tell. A rolled-back node serves, too: the bundle before."""
+    probe = status["probe"]
+    sick = probe is not None and not probe["silent"] and probe["verdict"] in ("suspect", "sick")
+    return status.get("state") in ("serving", "rolled-back") and not sick
+
+
+def lines(status: Mapping[str, Any]) -> list[str]:
+    """The same for a person: plain text, one fact a line, then the ledger of the last application."""
+    rows = [
+        ("node", status.get("node")),
+        ("state", _state(status)),
+        ("bundle", _short(status.get("bundle"))),
+        ("probe", _probe(status["probe"])),
+        ("GPUs", status.get("gpus")),
+        ("Ray nodes", status.get("ray_nodes")),
+        *(
+            ("versions", ", ".join(f"{k} {v}" for k, v in status["versions"].items()))
+            for _ in [0]
+            if status["versions"]
+        ),
+        *(("model", f"{one['model']}  prompt {_short(one['prompt_sha256'])}") for one in status["models"]),
+        *(("warning", warning) for warning in status.get("warnings", ())),
+    ]
+    shown = [f"{name:<10}{value}" for name, value in rows if value is not None]
+    return [*shown, "", *ledger(status)]
+
+
+def ledger(status: Mapping[str, Any]) -> list[str]:
+    """The cold-start ledger: each phase with its seconds. Phases that ran beside others are told apart by the sum."""
+    phases = [one for one in status.get("phases", ()) if "seconds" in one]
+    if not phases:
+        return ["no phase has ended yet"]
+    width = max(len(str(one["name"])) for one in phases)
+    rows = [f"{one['name']:<{width}}  {one['seconds']:>8.1f} s  {one['result']}" for one in phases]
+    return [f"last application, begun {status.get('started')}:", *rows]
+
+
+def _state(status: Mapping[str, Any]) -> str:
+    state, reason = str(status.get("state")), status.get("reason")
+    if state == "applying":
+        return f"applying bundle {_short(status.get('wanted'))}"
+    return f"{state}: {reason}" if reason else state
+
+
+def _probe(probe: Mapping[str, Any] | None) -> str:
+    if probe is None:
+        return "not running"
+    if probe["silent"]:
+        return f"silent for {probe['age_s']:.0f} s; see journalctl -u huddle-probe"
+    again = f"; {probe['restarts']} restarts within the hour" if probe["restarts"] else ""
+    return f"{probe['verdict']}: {probe['reason']}{again}"
+
+
+def _short(digest: Any) -> str | None:
+    return str(digest)[:12] if digest else None
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None

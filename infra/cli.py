@@ -13,7 +13,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.console import Console
 
-from infra import program, stack_file
+from infra import gateway_cli, program, stack_file
 from infra.errors import Fault, InputError
 
 app = typer.Typer(
@@ -25,6 +25,8 @@ app = typer.Typer(
 Stack = Annotated[str, typer.Option("--stack", "-s", help="Stack name: stacks/Pulumi.<stack>.yaml.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 EXAMPLE_KEY_COMMENT = "replace-this-example-key"
+app.add_typer(gateway_cli.keys, name="keys")
+app.command()(gateway_cli.products)
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 EXIT_INPUT = 2

@@ -102,6 +102,14 @@ class QuotaPeriod(StrEnum):
 
 
 @verify(UNIQUE)
+class KeyName(StrEnum):
+    """A subscription has two keys, so that one can be changed while the other is in use."""
+
+    PRIMARY = "primary"
+    SECONDARY = "secondary"
+
+
+@verify(UNIQUE)
 class PrivateDnsKeeper(StrEnum):
     """Who writes the names of private endpoints: this program's zones, or the organisation's Azure Policy."""
 

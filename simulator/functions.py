@@ -30,10 +30,17 @@ def _find(cloud: Cloud, key: str, args: Mapping[str, Any]) -> tuple[Resource, st
 def subscription_secrets(cloud: Cloud, args: Mapping[str, Any]) -> dict[str, Any]:
     """Keys of a subscription. Keys the program chose are not kept: a stand-in made from their digest is returned."""
     found, salt = _find(cloud, "apimanagement:Subscription", args)
-    return {
-        key: f"simulated{derived(salt, found.id, key, str(found.notes.get(key, found.created)), length=23)}"
-        for key in ("primaryKey", "secondaryKey")
-    }
+    return subscription_keys(salt, found)
+
+
+def subscription_keys(salt: str, subscription: Resource) -> dict[str, Any]:
+    """A subscription's keys: made up, stable until one is made anew (`simulator.arm`), different for each."""
+
+    def made_up(key: str) -> str:
+        mark = str(subscription.notes.get(key, subscription.created))
+        return f"simulated{derived(salt, subscription.id, key, mark, length=23)}"
+
+    return {key: made_up(key) for key in ("primaryKey", "secondaryKey")}
 
 
 @function("apimanagement:listNamedValue")

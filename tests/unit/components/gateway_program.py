@@ -13,7 +13,7 @@ from components.gateway import Gateway, GatewayArgs
 from infra.plan import Plan
 from infra.skus import GATEWAY_TIERS
 from infra.vocabulary import GatewayInbound, GatewayTier
-from tests.unit.azure_outputs import OUTPUTS
+from tests.unit.azure_outputs import OUTPUTS, Outputs
 from tests.unit.builders import arm_id, plan, scope, secret
 from tests.unit.recording import Recorded, Recording, run_program
 
@@ -42,7 +42,7 @@ def service_outputs(inputs: Mapping[str, Any]) -> dict[str, Any]:
     return {**OUTPUTS[SERVICE](inputs), "privateIPAddresses": [PRIVATE_ADDRESS]}
 
 
-def build(built: Plan, preview: bool = False, **changes: Any) -> Recording:
+def build(built: Plan, preview: bool = False, calls: Mapping[str, Outputs] | None = None, **changes: Any) -> Recording:
     def program() -> Mapping[str, Any]:
         ready = network.PublicIPPrefix("ready", resource_group_name="group", public_ip_prefix_name="ready")
         args: dict[str, Any] = {
@@ -70,7 +70,7 @@ def build(built: Plan, preview: bool = False, **changes: Any) -> Recording:
             "secondary": pulumi.Output.from_input(dict(gateway.secondary_keys)),
         }
 
-    return run_program(program, built.stack, preview, outputs={SERVICE: service_outputs})
+    return run_program(program, built.stack, preview, outputs={SERVICE: service_outputs}, calls=calls)
 
 
 @cache

@@ -151,7 +151,7 @@ def test_the_document_can_be_followed_to_its_ends() -> None:
 def test_policies_are_sent_raw_as_rendered(preview: bool) -> None:
     recording = standard(preview)
     api = recording.one("apimanagement:ApiPolicy")
-    assert (api["format"], api["policyId"], api["value"]) == ("rawxml", "policy", policies.api_policy(_args.gateway))
+    assert (api["format"], api["policyId"], api["value"]) == ("rawxml", "policy", policies.api_policy(plan().gateway))
     limits = {policy["productId"]: policy for policy in recording.of("apimanagement:ProductPolicy")}
     assert set(limits) == {"large", "small"}
     assert 'calls="7"' in limits["small"]["value"]

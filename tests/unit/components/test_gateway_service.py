@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from components.gateway.internal_dns import zone_names
 from infra.skus import GATEWAY_TIERS
 from infra.vocabulary import GatewayInbound, GatewayTier
+from tests.unit.azure_outputs import CALLS
 from tests.unit.builders import plan
 from tests.unit.components.gateway_program import (
     CLASSIC,
@@ -13,12 +16,13 @@ from tests.unit.components.gateway_program import (
     PRIVATE_ADDRESS,
     SERVICE,
     SUBSCRIPTION,
+    TWO_PRODUCTS,
     VNET,
     build,
     recorded,
     written,
 )
-from tests.unit.recording import assert_no_canary_outside_secrets
+from tests.unit.recording import CANARY, Recording, assert_no_canary_outside_secrets
 
 # --- The service
 
@@ -94,9 +98,56 @@ def test_a_private_endpoint_reaches_the_gateway_before_anything_is_written_into_
         assert recording.waits_for(resource, endpoint), f"{resource.name} may be written while the endpoint is"
 
 
-def test_a_private_endpoint_without_its_zone_is_an_error() -> None:
-    with pytest.raises(ValueError, match="DNS zone"):
-        build(plan(gateway={"inbound": "private-endpoint"}), gateway_zone_id=None)
+def test_azure_policy_may_write_the_private_endpoints_name() -> None:
+    recording = build(plan(gateway={"inbound": "private-endpoint"}), gateway_zone_id=None)
+    assert recording.of("network:PrivateDnsZoneGroup") == []
+    endpoint = recording.one("network:PrivateEndpoint")
+    assert all(recording.waits_for(resource, endpoint) for resource in written(recording))
+
+
+# --- A service that is there already
+
+GROUP = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/hub"
+EXISTING = {"id": f"{GROUP}/providers/Microsoft.ApiManagement/service/contoso", "subnet": "10.9.0.0/27"}
+
+
+def in_contoso(preview: bool = False, **changes: Any) -> Recording:
+    found = {
+        "id": EXISTING["id"],
+        "gatewayUrl": "https://contoso.azure-api.net",
+        "developerPortalUrl": "https://contoso.developer.azure-api.net",
+    }
+    calls = {**CALLS, "apimanagement:getApiManagementService": lambda _: found}
+    gateway = {"existing": EXISTING, "products": TWO_PRODUCTS, "api_path": "llm/v1", **changes}
+    return build(plan(gateway=gateway), preview, calls=calls, subnet_id=None)
+
+
+def test_an_existing_service_is_looked_at_and_not_written(preview: bool) -> None:
+    recording = in_contoso(preview)
+    assert recording.of(SERVICE) == []
+    assert recording.of("network:PublicIPAddress") == []
+    assert ("apimanagement:getApiManagementService", {"resourceGroupName": "hub", "serviceName": "contoso"}) in (
+        recording.calls
+    )
+    assert recording.exports["url"] == "https://contoso.azure-api.net"
+    for resource in written(recording):
+        assert (resource["resourceGroupName"], resource["serviceName"]) == ("hub", "contoso"), resource.name
+    assert recording.one("apimanagement:Api")["path"] == "llm/v1"
+
+
+def test_an_existing_service_keeps_its_own_diagnostics_and_logs() -> None:
+    recording = in_contoso()
+    assert recording.of("apimanagement:Diagnostic") == []
+    assert recording.of("monitor:DiagnosticSetting") == []
+    assert recording.one("apimanagement:ApiDiagnostic")["apiId"] == "openai"
+
+
+def test_an_existing_service_gets_the_backend_key_by_value_and_secret(preview: bool) -> None:
+    recording = in_contoso(preview)
+    key = recording.one("apimanagement:NamedValue", "backend-key")
+    assert (key["keyVault"], key["value"], key["secret"]) == (None, f"{CANARY}-backend-key", True)
+    assert key.secret_paths == {"value"}
+    assert_no_canary_outside_secrets(recording)
 
 
 @pytest.mark.parametrize(

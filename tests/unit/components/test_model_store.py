@@ -126,6 +126,7 @@ def test_a_shares_endpoint_is_ready_before_nodes_mount_it(preview: bool) -> None
         assert dev().exports["ready"] == []
 
 
-def test_a_share_without_its_dns_zone_is_refused() -> None:
-    with pytest.raises(ValueError, match="private DNS zone of Azure Files"):
-        build(_files_plan("dev"), file_zone_id=None)
+def test_a_share_whose_name_azure_policy_writes_has_an_endpoint_and_no_zone_group() -> None:
+    recording = build(_files_plan("dev"), file_zone_id=None)
+    assert recording.of("network:PrivateDnsZoneGroup") == []
+    assert recording.one(ENDPOINT)["privateLinkServiceConnections.0.groupIds"] == ["file"]

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from ipaddress import IPv4Network
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -30,7 +31,7 @@ def dev(preview: bool = False) -> Recording:
     return build(DEV, preview)
 
 
-def build(built: Plan, preview: bool = False, zone: str | None = None) -> Recording:
+def build(built: Plan, preview: bool = False, zone: str | None = None, existing: str | None = None) -> Recording:
     def program() -> Mapping[str, Any]:
         network = Network(
             "network",
@@ -40,6 +41,7 @@ def build(built: Plan, preview: bool = False, zone: str | None = None) -> Record
                 security_rules=built.security_rules,
                 gateway_delegation=built.gateway.delegation,
                 zone=zone,
+                existing_vnet=existing,
             ),
         )
         return {
@@ -218,3 +220,43 @@ def test_any_rule_names_both_ends_and_all_ports_once(
         assert prefix == ("*" if zone is None else str(by_zone[zone]) if zone in by_zone else zone.value)
     written = [rule.destination_port_range] if rule.destination_port_range else []
     assert (*written, *(rule.destination_port_ranges or [])) == ports
+
+
+GROUP = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/hub"
+HUB = f"{GROUP}/providers/Microsoft.Network/virtualNetworks/h"
+
+
+def test_a_vnet_that_is_there_already_is_left_alone_and_gets_our_subnets(preview: bool) -> None:
+    recording, usual = build(DEV, preview, existing=HUB), subnets(dev(preview))
+    assert recording.of(VNET) == []
+    made = {subnet["subnetName"]: subnet for subnet in recording.of("network:Subnet")}
+    assert set(made) == {f"huddleai-dev-{zone}" for zone in ("nodes", "gateway", "endpoints")}
+    for name, subnet in made.items():
+        assert (subnet["resourceGroupName"], subnet["virtualNetworkName"]) == ("hub", "h")
+        as_usual = usual[name.removeprefix("huddleai-dev-")]
+        for key in ("addressPrefix", "delegations", "privateEndpointNetworkPolicies", "defaultOutboundAccess"):
+            assert subnet[key] == as_usual.get(key), f"{key} of {name}"
+        assert subnet["networkSecurityGroup"], "a subnet without rules would be open to the whole hub"
+    assert recording.exports["vnet"] == HUB
+
+
+def test_subnets_of_a_shared_vnet_are_made_one_after_the_other() -> None:
+    recording = build(DEV, existing=HUB)
+    for first, second in pairwise(recording.of("network:Subnet")):
+        assert recording.waits_for(second, first), "Azure changes one child of a VNet at a time"
+    for subnet in recording.of("network:Subnet"):
+        zone = subnet["subnetName"].removeprefix("huddleai-dev-")
+        assert recording.exports[f"subnet-{zone}"] == subnet.id
+
+
+def test_the_subnet_of_a_gateway_elsewhere_is_named_in_rules_and_not_made() -> None:
+    service = HUB.replace("Network/virtualNetworks", "ApiManagement/service")
+    built = plan(gateway={"existing": {"id": service, "subnet": "10.9.0.0/27"}})
+    recording = build(built)
+    assert "gateway" not in subnets(recording)
+    assert {group["networkSecurityGroupName"] for group in recording.of(NSG)} == {
+        "huddleai-dev-nodes-nsg",
+        "huddleai-dev-endpoints-nsg",
+    }
+    wrapper = rules(recording.one(NSG, "nodes-nsg"))["allow-wrapper-from-gateway"]
+    assert wrapper["sourceAddressPrefix"] == "10.9.0.0/27"

@@ -88,3 +88,9 @@ def test_endpoints_can_be_made_one_after_the_other() -> None:
     first, second = recording.one(GROUP, "vault-dns"), recording.one(ENDPOINT, "gateway-endpoint")
     assert recording.waits_for(second, first)
     assert not recording.waits_for(recording.one(ENDPOINT, "vault-endpoint"), second)
+
+
+def test_an_endpoint_without_a_zone_leaves_its_name_to_azure_policy() -> None:
+    recording = run_program(lambda: _endpoint("vault", None) and None)
+    assert len(recording.of(ENDPOINT)) == 1
+    assert recording.of(GROUP) == []

@@ -1,0 +1,73 @@
+"""Every tier and way in, and somebody else's landing zone: whole lives under the real engine, on a simulated Azure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from infra import stack_file
+from infra.rehearsal import standing
+from infra.rehearsal.record import Change
+from infra.rehearsal.sandbox import open_sandbox
+from tests.engine.life import Life
+from tools import engine
+
+ROOT = stack_file.ROOT / "tests"
+STACKS = stack_file.names(ROOT)
+BACKEND, SERVICE = "apimanagement:Backend", "apimanagement:ApiManagementService"
+
+
+@pytest.fixture(scope="module", params=STACKS)
+def life(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, pulumi_engine: engine.Engine
+) -> Iterator[Life]:
+    """One life for each stack, lived by all tests here in turn."""
+    directory = tmp_path_factory.mktemp(request.param) / "project"
+    life = Life(open_sandbox(request.param, directory, root=ROOT, chosen_engine=pulumi_engine))
+    life.up()
+    yield life
+
+
+def test_nothing_is_left_to_do_after_up(life: Life) -> None:
+    assert life.preview().touched() == {}
+
+
+def test_a_drained_node_changes_the_pool_and_nothing_else(life: Life) -> None:
+    def members() -> list[str]:
+        (pool,) = [backend for backend in life.azure.of_type(BACKEND) if backend.properties["type"] == "Pool"]
+        return [member["id"].rsplit("/", 1)[-1] for member in pool.properties["pool"]["services"]]
+
+    for drain, left in (([2], ["node-1"]), ([], ["node-1", "node-2"])):
+        life.edit(lambda settings, drain=drain: settings["gateway"].update(drain=drain))
+        assert life.up().touched() == {"gateway-backends-pool": Change.UPDATE}
+        assert members() == left
+
+
+def test_the_gateway_is_what_the_stack_says(life: Life) -> None:
+    plan = life.plan()
+    (service,) = life.azure.of_type(SERVICE)
+    assert service.properties["sku"] == {"name": plan.gateway.facts.tier.value, "capacity": plan.gateway.units}
+    if plan.gateway.existing is not None:
+        assert service.properties["publisherName"] == "Somebody else"
+        return
+    assert service.properties["virtualNetworkType"] == plan.gateway.virtual_network_type
+    assert bool(service.properties.get("privateIPAddresses")) == (plan.gateway.virtual_network_type == "Internal")
+
+
+def test_destroy_leaves_what_was_there_before(life: Life) -> None:
+    life.destroy()
+    plan, left = life.plan(), life.azure.resources.values()
+    assert [resource.id for resource in left if standing.is_ours(plan, resource.id)] == []
+    before = {resource.id for resource in standing.resources(plan)}
+    assert {resource.id for resource in left} == before
+
+
+def test_a_landing_zone_without_its_gateway_fails_in_the_preview(
+    tmp_path_factory: pytest.TempPathFactory, pulumi_engine: engine.Engine
+) -> None:
+    directory = tmp_path_factory.mktemp("nobody") / "project"
+    life = Life(open_sandbox("landing-zone", directory, root=ROOT, chosen_engine=pulumi_engine))
+    life.edit(lambda settings: settings["gateway"]["existing"].update(id=settings["gateway"]["existing"]["id"] + "x"))
+    text, _ = life.fail(life.sandbox.stack.preview)
+    assert "contoso-apisx" in text

@@ -85,6 +85,11 @@ def answering(status: int, body: bytes) -> ThreadingHTTPServer:
     return ThreadingHTTPServer(("127.0.0.1", 0), Handler)
 
 
+def ask(endpoint: str) -> list[gateway.LiveProduct]:
+    with arm.connect({arm.ENDPOINT_VARIABLE: endpoint}) as client:
+        return list(gateway.products(client, GATEWAY))
+
+
 @pytest.mark.parametrize(
     ("status", "body", "sentence"),
     [
@@ -94,24 +99,22 @@ def answering(status: int, body: bytes) -> ThreadingHTTPServer:
     ],
 )
 def test_a_refusal_says_what_to_do(status: int, body: bytes, sentence: str) -> None:
-    with running(answering(status, body)) as endpoint, arm.connect({arm.ENDPOINT_VARIABLE: endpoint}) as client:
-        with pytest.raises(arm.ArmError, match=sentence):
-            list(gateway.products(client, GATEWAY))
+    with running(answering(status, body)) as endpoint, pytest.raises(arm.ArmError, match=sentence):
+        ask(endpoint)
 
 
 def test_a_next_page_somewhere_else_is_not_followed() -> None:
     body = b'{"value": [], "nextLink": "https://evil.example/next?x=1"}'
-    with running(answering(200, body)) as endpoint, arm.connect({arm.ENDPOINT_VARIABLE: endpoint}) as client:
-        with pytest.raises(arm.ArmError, match=r"evil\.example, which is not 127\.0\.0\.1"):
-            list(gateway.products(client, GATEWAY))
+    elsewhere = r"evil\.example, which is not 127\.0\.0\.1"
+    with running(answering(200, body)) as endpoint, pytest.raises(arm.ArmError, match=elsewhere):
+        ask(endpoint)
 
 
 def test_nobody_listening_is_one_sentence() -> None:
     server = answering(200, b"{}")
     server.server_close()
-    endpoint = f"http://127.0.0.1:{server.server_address[1]}"
-    with arm.connect({arm.ENDPOINT_VARIABLE: endpoint}) as client, pytest.raises(arm.ArmError, match="did not answer"):
-        list(gateway.products(client, GATEWAY))
+    with pytest.raises(arm.ArmError, match="did not answer"):
+        ask(f"http://127.0.0.1:{server.server_address[1]}")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from infra import program, stack_file
-from infra.reports import picture, ports_view, settings_doc
+from infra.reports import openapi_doc, picture, ports_view, settings_doc
 from infra.vocabulary import Target
 
 PORTS_STACK = "dev"
@@ -27,6 +27,7 @@ def documents(root: Path = stack_file.ROOT) -> dict[str, str]:
     return {
         "docs/reference/settings.md": settings_doc.page(),
         "docs/reference/ports.md": ports_view.to_markdown(plans[PORTS_STACK]),
+        openapi_doc.PATH: openapi_doc.text(),
         **pictures,
     }
 

@@ -1,0 +1,71 @@
+"""The API's description for the gateway: the wrapper's own routes and fields, in friendly words. Pure.
+
+The wrapper says what it offers (`huddle.wrapper.openapi`), data/operations.yaml how people read about it. What comes out
+is components/gateway/openapi.json, which is what API Management imports and the developer portal shows.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+from huddle.wrapper import openapi
+from infra.gateway_plan import WRAPPER_API_PATH
+
+PATH = "components/gateway/openapi.json"
+_PREFIX = f"/{WRAPPER_API_PATH}"
+
+
+def document() -> dict[str, Any]:
+    """The document (OpenAPI 3.0.3). Routes outside of the API's path, such as /health, stay inside.
+
+    Raises:
+        KeyError: the wrapper has a route that operations.yaml does not know.
+    """
+    offered, words = openapi.document(), _words()
+    paths = {
+        path.removeprefix(_PREFIX): {
+            method: _operation(operation, words["operations"][path]) for method, operation in methods.items()
+        }
+        for path, methods in offered["paths"].items()
+        if path.startswith(f"{_PREFIX}/")
+    }
+    json_error = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+    return {
+        "openapi": offered["openapi"],
+        "info": {"title": words["title"], "version": "1", "description": words["description"]},
+        "tags": [{"name": name, "description": text} for name, text in words["tags"].items()],
+        "paths": paths,
+        "components": {
+            "responses": {"Error": {"description": words["refusal"], "content": json_error}},
+            "schemas": offered["components"]["schemas"],
+        },
+    }
+
+
+def text() -> str:
+    """The document as it lies in its file."""
+    return json.dumps(document(), indent=2, ensure_ascii=False) + "\n"
+
+
+def _operation(operation: dict[str, Any], words: dict[str, Any]) -> dict[str, Any]:
+    """One operation. The gateway checks the key, so the wrapper's own security stays out; refusals are one response."""
+    friendly: dict[str, Any] = {
+        "operationId": words["id"],
+        "summary": words["summary"],
+        "description": words["description"],
+        "tags": [words["tag"]],
+    }
+    if body := operation.get("requestBody"):
+        content = {**body["content"]["application/json"], "example": words["example"]}
+        friendly["requestBody"] = {**body, "content": {"application/json": content}}
+    answer = {**operation["responses"]["200"], "description": words["answer"]}
+    return {**friendly, "responses": {"200": answer, "default": {"$ref": "#/components/responses/Error"}}}
+
+
+def _words() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((files("infra") / "data" / "operations.yaml").read_text(encoding="utf-8"))
+    return found

@@ -138,6 +138,8 @@ def _model_at(location: list[int | str]) -> type[BaseModel] | None:
         if skip_key:  # the key of a dict of models
             skip_key = False
             continue
+        if isinstance(part, int):  # a place in a list of models
+            continue
         if model is None or str(part) not in model.model_fields:
             return None
         annotation = model.model_fields[str(part)].annotation

@@ -1,6 +1,6 @@
 """The API's description for the gateway: the wrapper's own routes and fields, in friendly words. Pure.
 
-The wrapper says what it offers (`huddle.wrapper.openapi`), data/operations.yaml how people read about it. What comes out
+The wrapper says what it offers (`huddle.wrapper.openapi`), data/operations.yaml how people read about it. The outcome
 is components/gateway/openapi.json, which is what API Management imports and the developer portal shows.
 """
 

@@ -87,10 +87,13 @@ def _sections(schema: Schema, whole: Schema, path: str, level: int) -> Iterator[
 
 
 def _inner(field: Schema, whole: Schema) -> tuple[Schema | None, str]:
-    """The settings model that a field holds, and what stands between: nothing, or the key of a mapping."""
+    """The settings model that a field holds, and what stands between: nothing, a place in a list, a mapping's key."""
     target = _resolved(field, whole)
     if "properties" in target:
         return target, ""
+    if target.get("type") == "array":
+        item = _resolved(target["items"], whole)
+        return (item, "[]") if "properties" in item else (None, "")
     values = _values(target, whole)
     return (values, ".<name>") if values and "properties" in values else (None, "")
 

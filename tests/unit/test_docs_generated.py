@@ -68,7 +68,7 @@ def models(model: type[BaseModel] = Settings, path: str = "") -> dict[str, type[
     found = {path: model}
     for name, field in model.model_fields.items():
         for inner in _models_in(field.annotation):
-            suffix = ".<name>" if str(field.annotation).startswith("dict") else ""
+            suffix = {"dict": ".<name>", "tuple": "[]"}.get(str(field.annotation).partition("[")[0], "")
             found |= models(inner, f"{path}.{name}{suffix}".lstrip("."))
     return found
 

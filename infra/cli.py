@@ -126,6 +126,25 @@ def tree(stack: Stack = "dev", as_json: Json = False) -> None:
 
 
 @app.command()
+def policies(
+    stack: Stack = "dev",
+    as_json: Json = False,
+    to: Annotated[Path | None, typer.Option("--out", help="Write each policy to a file in this new directory.")] = None,
+) -> None:
+    """Show the gateway's policies, exactly as they are sent, with the scope that each goes to."""
+    from infra.reports import policies_view  # noqa: PLC0415 - brings in Pulumi
+
+    found = policies_view.of(program.load_plan(stack))
+    if to is not None:
+        for path in policies_view.write(found, to):
+            err.print(f"wrote {path}")
+    if as_json:
+        _print_json(policies_view.to_json(found))
+    elif to is None:
+        policies_view.show(found, out)
+
+
+@app.command()
 def docs() -> None:
     """Write the generated documents anew: settings and ports reference, pictures."""
     from infra.reports import documents  # noqa: PLC0415

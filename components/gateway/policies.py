@@ -13,6 +13,7 @@ A file is a template: `$name` in an attribute or a text is a value (an attribute
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 from string import Template
 from xml.etree import ElementTree
@@ -32,6 +33,20 @@ Parts = Mapping[str, Sequence[ElementTree.Element]]
 
 class PolicyError(ValueError):
     """A policy file of this program is wrong; nothing a user's input can cause."""
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """A policy as it is sent, and the scope that it goes to: `api/<id>`, `product/<id>`."""
+
+    scope: str
+    text: str
+
+
+def rendered(gateway: GatewayPlan) -> tuple[Rendered, ...]:
+    """Every policy of a gateway."""
+    products = (Rendered(f"product/{product.id}", product_policy(product)) for product in gateway.products)
+    return (Rendered(f"api/{Entity.API}", api_policy(gateway)), *products)
 
 
 def api_policy(gateway: GatewayPlan) -> str:

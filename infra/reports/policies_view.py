@@ -1,0 +1,52 @@
+"""The gateway's policies for people, scripts and files: the very texts that are sent to API Management."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Console
+from rich.rule import Rule
+from rich.syntax import Syntax
+
+from components.gateway.policies import Rendered, rendered
+from infra.errors import Fault, InputError
+from infra.plan import Plan
+
+
+def of(plan: Plan) -> tuple[Rendered, ...]:
+    """Every policy of a plan's gateway."""
+    return rendered(plan.gateway)
+
+
+def to_json(policies: tuple[Rendered, ...]) -> dict[str, str]:
+    """The texts by scope."""
+    return {policy.scope: policy.text for policy in policies}
+
+
+def show(policies: tuple[Rendered, ...], console: Console) -> None:
+    """Each policy under its scope; coloured on a terminal, and plain to the letter anywhere else."""
+    for policy in policies:
+        if console.is_terminal:
+            console.print(Rule(policy.scope, align="left"))
+            console.print(Syntax(policy.text, "xml", word_wrap=True, background_color="default"))
+        else:
+            console.file.write(f"<!-- {policy.scope} -->\n{policy.text}\n\n")
+
+
+def write(policies: tuple[Rendered, ...], directory: Path) -> Iterator[Path]:
+    """A file for each policy, named after its scope.
+
+    Raises:
+        InputError: the directory is there already and holds something, or cannot be made.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        if any(directory.iterdir()):
+            raise InputError(Fault(str(directory), "", "is not empty; name a new directory"))
+    except OSError as error:
+        raise InputError(Fault(str(directory), "", f"can't be made ({error.strerror}); name a new directory")) from None
+    for policy in policies:
+        path = directory / f"{policy.scope.replace('/', '-')}.xml"
+        path.write_text(f"{policy.text}\n", encoding="utf-8")
+        yield path

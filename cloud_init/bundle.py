@@ -37,7 +37,12 @@ class Bundle:
 
 def build(plan: Plan) -> Bundle:
     """Build the bundle of a stack. Deterministic: the same plan and sources make the same bytes."""
-    files = contents.collect(plan)
+    return seal(contents.collect(plan))
+
+
+def seal(files: Mapping[str, bytes]) -> Bundle:
+    """Pack files, with a manifest of their digests, as a bundle."""
+    files = {path: content for path, content in files.items() if path != MANIFEST}
     files[MANIFEST] = _manifest(files)
     packed = archive.pack(files, executables=contents.executables(files))
     digest = hashlib.sha256(packed).hexdigest()

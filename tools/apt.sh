@@ -7,7 +7,8 @@ list="$(dirname "${BASH_SOURCE[0]}")/apt-packages.txt"
 missing=()
 for wanted in "$@"; do
   while read -r purpose package command; do
-    if [[ $purpose == "$wanted" ]] && ! PATH="$PATH:/usr/sbin:/sbin" command -v "$command" >/dev/null; then
+    # What proves a package is a command, or a file of it.
+    if [[ $purpose == "$wanted" && ! -e $command ]] && ! PATH="$PATH:/usr/sbin:/sbin" command -v "$command" >/dev/null; then
       missing+=("$package")
     fi
   done <"$list"

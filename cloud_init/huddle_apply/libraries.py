@@ -13,7 +13,8 @@ from .layout import Layout
 from .unpacked import Unpacked
 
 _COMPLETE = ".complete"
-_DIGEST_CHARS = 12
+DIGEST_CHARS = 12
+"""Of a lock's digest, in the name of its environment."""
 
 
 def install(layout: Layout, bundle: Unpacked, deadline_s: float) -> None:
@@ -31,7 +32,7 @@ def install(layout: Layout, bundle: Unpacked, deadline_s: float) -> None:
 def environment_path(layout: Layout, bundle: Path, lock: str) -> Path:
     """Where the environment of a lock lies: the lock's content is its name."""
     digest = sha256((bundle / "requirements" / f"{lock}.lock").read_bytes()).hexdigest()
-    return layout.venvs / f"{lock}-{digest[:_DIGEST_CHARS]}"
+    return layout.venvs / f"{lock}-{digest[:DIGEST_CHARS]}"
 
 
 def _environment(layout: Layout, bundle: Unpacked, lock: str, deadline_s: float) -> Path:

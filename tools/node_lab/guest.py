@@ -1,0 +1,160 @@
+"""One emulated machine: its hardware as QEMU's words, and its life (start, power cut, power off)."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tools.node_lab.image import Image
+
+NODES_NETWORK = "10.0.0.0/24"
+STOP_S = 60.0
+_PROGRAM = "qemu-system-x86_64"
+
+
+class GuestError(Exception):
+    """A guest that does not do what the lab needs, with the place of its console's log."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """The network card: its cable to another guest (loopback UDP ports, ours and theirs), and ssh ports by address.
+
+    QEMU's user network plays the gateway 10.0.0.2 and forwards ssh; guests reach nothing beyond it (`restrict`).
+    """
+
+    cable: tuple[int, int] | None = None
+    ssh: dict[str, int] = field(default_factory=dict)
+
+    def words(self, mac: str) -> Iterator[str]:
+        """QEMU's words: one hub for the card, the user network and the cable."""
+        yield from ("-netdev", "hubport,id=card,hubid=0", "-device", f"virtio-net-pci,netdev=card,mac={mac}")
+        if self.ssh:
+            forwards = "".join(f",hostfwd=tcp:127.0.0.1:{port}-{address}:22" for address, port in self.ssh.items())
+            yield from ("-netdev", f"user,id=user,net={NODES_NETWORK},host=10.0.0.2,restrict=on{forwards}")
+            yield from ("-netdev", "hubport,id=user-port,hubid=0,netdev=user")
+        if self.cable:
+            own, other = self.cable
+            ends = f"local.type=inet,local.host=127.0.0.1,local.port={own}"
+            ends += f",remote.type=inet,remote.host=127.0.0.1,remote.port={other}"
+            yield from ("-netdev", f"dgram,id=cable,{ends}", "-netdev", "hubport,id=cable-port,hubid=0,netdev=cable")
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """What a guest is made of. Images are paths; `nvme` in the order of the slots."""
+
+    name: str
+    image: Image
+    root: Path  # a qcow2 overlay
+    seed: Path
+    wheels: Path
+    link: Link
+    console: Path
+    models: Path | None = None  # at LUN 0, shared with other guests
+    nvme: tuple[Path, ...] = ()
+    memory_mib: int = 1536
+
+    def command(self) -> list[str]:
+        """QEMU's command line. Emulated (TCG): nested virtualisation is not to be relied on."""
+        return [_PROGRAM, *self._machine(), *self._disks(), *self.link.words(_mac(self.name))]
+
+    def _machine(self) -> Iterator[str]:
+        yield from ("-name", self.name, "-machine", "q35", "-accel", "tcg,thread=multi,tb-size=256", "-cpu", "max")
+        yield from ("-m", str(self.memory_mib), "-smp", "2", "-display", "none", "-monitor", "none")
+        yield from ("-serial", f"file:{self.console}", "-rtc", "base=utc", "-device", "virtio-rng-pci")
+        yield from ("-kernel", str(self.image.kernel), "-initrd", str(self.image.initrd))
+        yield from ("-append", "root=/dev/vda rw console=ttyS0 net.ifnames=0 mitigations=off systemd.show_status=true")
+
+    def _disks(self) -> Iterator[str]:
+        for index, (path, kind, extra) in enumerate(
+            (
+                (self.root, "qcow2", ",cache=unsafe"),
+                (self.seed, "raw", ",readonly=on"),
+                (self.wheels, "raw", ",readonly=on"),
+            )
+        ):
+            yield from ("-drive", f"if=none,id=vd{index},file={path},format={kind}{extra}")
+            yield from ("-device", f"virtio-blk-pci,drive=vd{index}")
+        if self.models is not None:
+            yield from ("-device", "virtio-scsi-pci,id=scsi")
+            yield from ("-drive", f"if=none,id=models,file={self.models},format=raw,file.locking=off")
+            yield from ("-device", "scsi-hd,bus=scsi.0,lun=0,drive=models,share-rw=on,serial=lun0")
+        for index, path in enumerate(self.nvme):
+            yield from ("-drive", f"if=none,id=nvme{index},file={path},format=raw,cache=unsafe,discard=unmap")
+            yield from ("-device", f"nvme,serial=local{index},drive=nvme{index}")
+
+
+def _mac(name: str) -> str:
+    number = sum(name.encode()) % 251
+    return f"52:54:00:12:34:{number:02x}"
+
+
+class Guest:
+    """A machine that can be switched on and off. Its disks survive it."""
+
+    def __init__(self, hardware: Hardware) -> None:
+        self.hardware = hardware
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether it is switched on."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Switch it on.
+
+        Raises:
+            GuestError: QEMU is missing or refuses its words.
+        """
+        if shutil.which(_PROGRAM) is None:
+            raise GuestError(f"{_PROGRAM} is not installed; run `tools/apt.sh test`")
+        errors = self.hardware.console.with_suffix(".qemu")
+        with errors.open("wb") as log:
+            self._process = subprocess.Popen(self.hardware.command(), stdin=subprocess.DEVNULL, stderr=log)
+        time.sleep(0.2)
+        if not self.running:
+            raise GuestError(f"{self.hardware.name} did not start: {errors.read_text(errors='replace').strip()}")
+
+    def wait_off(self, timeout_s: float = STOP_S) -> None:
+        """Wait until it has switched itself off.
+
+        Raises:
+            GuestError: it has not.
+        """
+        if self._process is None:
+            return
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise GuestError(f"{self.hardware.name} is still on after {timeout_s:.0f} s") from None
+
+    def cut_power(self) -> None:
+        """Switch it off as a power cut does."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+    def console_tail(self, lines: int = 40) -> str:
+        """The end of its console."""
+        path = self.hardware.console
+        return "\n".join(path.read_text(errors="replace").splitlines()[-lines:]) if path.is_file() else ""
+
+
+def free_ports(count: int, kind: socket.SocketKind = socket.SOCK_STREAM) -> list[int]:
+    """Ports of the loopback that nobody uses now."""
+    held = []
+    for _ in range(count):
+        one = socket.socket(socket.AF_INET, kind)
+        one.bind(("127.0.0.1", 0))
+        held.append(one)
+    ports = [one.getsockname()[1] for one in held]
+    for one in held:
+        one.close()
+    return ports

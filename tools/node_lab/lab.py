@@ -1,0 +1,153 @@
+"""The lab's machines: guests of one stack, their way in, and what a deployment does to them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cloud_init import apply, catalogue, render
+from cloud_init.bundle import Bundle
+from infra.plan import NodePlan, Plan
+from tools.node_lab import bundles, image, media, wheels
+from tools.node_lab.guest import NODES_NETWORK, Guest, Hardware, Link, free_ports
+from tools.node_lab.shell import Done, Shell
+
+VAULT_URI = "https://169.254.169.253/"
+CLIENT_ID = "00000000-1111-2222-3333-444444444444"
+APPLY_S = 420.0
+
+
+@dataclass
+class Node:
+    """A node of the plan and the guest that plays it."""
+
+    plan: Plan
+    of: NodePlan
+    guest: Guest
+    shell: Shell
+
+    def apply(self, bundle: Bundle, timeout_s: float = APPLY_S) -> Done:
+        """Deliver and apply a bundle as the run command does."""
+        script = apply.script(self.plan, self.of, bundle, VAULT_URI, CLIENT_ID)
+        return self.shell.run_script(script, timeout_s)
+
+    def status(self) -> dict[str, Any]:
+        """The node's status file, as any user reads it."""
+        said = self.shell.out("cat /var/lib/huddle/status.json", user="nobody")
+        return dict(json.loads(said))
+
+    def ask(self, model: str, *, timeout_s: float = 30) -> Done:
+        """A completion through the wrapper, asked with the backend key from the node itself."""
+        question = json.dumps(
+            {"model": model, "messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 4}
+        )
+        url = f"http://{self.of.address}:{self.plan.serving.wrapper_port}/v1/chat/completions"
+        key = '"X-Backend-Key: $(cat /etc/huddle/credentials/backend_key)"'
+        command = f"curl -sS -m 20 -w '\\n%{{http_code}}' -H {key} -H 'Content-Type: application/json' -d @- {url}"
+        return self.shell.run(command, stdin=question, timeout_s=timeout_s)
+
+    def serves(self, model: str) -> bool:
+        """Whether a completion comes back."""
+        return self.ask(model).out.endswith("\n200")
+
+    def boot(self) -> None:
+        """Switch on and wait for the way in."""
+        self.guest.start()
+        self.shell.wait()
+
+    def power_off(self) -> None:
+        """Shut down in order."""
+        self.shell.run("systemctl poweroff", timeout_s=30)
+        self.shell.disconnect()
+        self.guest.wait_off(120)
+
+    def reboot(self) -> None:
+        """Restart in order, and wait until the other boot lets us in."""
+        before = self.shell.out("cat /proc/sys/kernel/random/boot_id")
+        self.shell.run("systemctl reboot", timeout_s=30)
+        self.shell.disconnect()
+        end = time.monotonic() + 240
+        while time.monotonic() < end:
+            self.shell.wait()
+            done = self.shell.run("cat /proc/sys/kernel/random/boot_id")
+            if done.code == 0 and done.out != before:
+                return
+            self.shell.disconnect()
+            time.sleep(1)
+        raise TimeoutError(f"{self.of.name} did not come back")
+
+    def replug(self, nvme: Sequence[Path]) -> None:
+        """Change the local disks of a guest that is off."""
+        self.guest = Guest(replace(self.guest.hardware, nvme=tuple(nvme)))
+
+
+class Lab:
+    """A temporary folder with the run's key, disks and guests."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="node-lab-"))
+        self.wheels = wheels.ensure()
+        self.image = image.ensure(self.wheels)
+        key = self.folder / "key"
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "lab", "-f", str(key)], check=True)
+        self.public_key = key.with_suffix(".pub").read_text(encoding="utf-8").strip()
+        self.plan = bundles.plan(self.public_key)
+        self._cable = free_ports(2, socket.SOCK_DGRAM)
+        self._ssh = free_ports(len(self.plan.nodes))
+        self._wheels = media.wheels(self.folder / "wheels.iso", self.wheels.folder)
+        directory = catalogue.known().models[self.plan.nodes[0].model].store_directory
+        self.models = media.model_disk(self.folder / "models.raw", directory)
+        self.guests: list[Guest] = []
+
+    def bundle(self, of: Plan | None = None, **changes: Any) -> Bundle:
+        """The stack's bundle, changed (see bundles.build)."""
+        return bundles.build(of or self.plan, self.wheels, **changes)
+
+    def node(self, number: int, nvme: Sequence[Path], *, together: bool = False) -> Node:
+        """A new machine for a node. `together`: with a cable to the other node; the first has the gateway."""
+        of = self.plan.nodes[number - 1]
+        folder = self.folder / of.name
+        folder.mkdir()
+        cable = (self._cable[number - 1], self._cable[2 - number]) if together else None
+        forwards = {str(of.address): self._ssh[number - 1]}
+        if together:
+            forwards = {str(one.address): port for one, port in zip(self.plan.nodes, self._ssh, strict=True)}
+        hardware = Hardware(
+            name=of.name,
+            image=self.image,
+            root=media.overlay(folder / "root.qcow2", self.image.root),
+            seed=media.seed(folder / "seed.iso", render.user_data(self.plan, of), _network(of), of.name),
+            wheels=self._wheels,
+            link=Link(cable, {} if together and number > 1 else forwards),
+            console=folder / "console.log",
+            models=self.models,
+            nvme=tuple(nvme),
+        )
+        guest = Guest(hardware)
+        self.guests.append(guest)
+        shell = Shell(self._ssh[number - 1], self.plan.compute.admin_username, self.folder / "key", self.folder)
+        return Node(self.plan, of, guest, shell)
+
+    def disk(self, name: str) -> Path:
+        """A blank NVMe disk."""
+        return media.blank(self.folder / name)
+
+    def close(self, *, keep: bool = False) -> None:
+        """Switch everything off and clean up; `keep`: the folder stays, for its logs."""
+        for guest in self.guests:
+            guest.cut_power()
+        if not keep:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _network(of: NodePlan) -> Mapping[str, Any]:
+    prefix = NODES_NETWORK.rpartition("/")[2]
+    return {"version": 2, "ethernets": {"eth0": {"addresses": [f"{of.address}/{prefix}"], "gateway4": "10.0.0.2"}}}

@@ -1,0 +1,1 @@
+"""Stand-in for Ray in the lab's guests."""

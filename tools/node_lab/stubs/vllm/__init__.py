@@ -1,0 +1,1 @@
+"""Stand-in for vLLM in the lab's guests."""

@@ -1,0 +1,106 @@
+"""The node's libraries in the lab: the wrapper's real ones, and stand-ins named `vllm` and `ray`, as a wheel folder.
+
+The bundle's engine lock asks for 4 GB of CUDA libraries, which an emulated machine cannot use. The lab's lock has the
+serving runtime's own libraries instead, by the same hashes, so that the node installs in the same way.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from huddle import versions
+from tools.engine.cache import cache_key, cache_root, fresh_directory
+from tools.engine.versions import ROOT
+from tools.environment import say
+
+PYTHON = "3.11"
+"""Of the guest's Debian; a node in Azure has what versions.yaml says."""
+INSTALLER = "uv"
+_STUBS = Path(__file__).parent / "stubs"
+_LIBRARIES = ROOT / "serving" / "requirements.lock"
+_INSTALLER = ROOT / "serving" / "installer.lock"
+_PLATFORMS = ("manylinux_2_36_x86_64", "manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
+
+
+@dataclass(frozen=True)
+class Wheels:
+    """A folder of wheels, and the lock that names those of the engine's environment."""
+
+    folder: Path
+    lock: bytes
+
+
+def ensure() -> Wheels:
+    """Download and build the wheels unless they are there.
+
+    Raises:
+        subprocess.CalledProcessError: a wheel cannot be had.
+    """
+    stubs = dict(_stub_wheels())
+    recipe: list[str | bytes] = [PYTHON, _LIBRARIES.read_bytes(), _INSTALLER.read_bytes(), *stubs.values()]
+    folder = cache_root() / f"node-lab-wheels-{cache_key(recipe)}"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_suffix(".lock").open("w") as guard:
+        fcntl.flock(guard, fcntl.LOCK_EX)
+        if not folder.is_dir():
+            with fresh_directory(folder) as working:
+                _download(working)
+                for name, content in stubs.items():
+                    (working / name).write_bytes(content)
+    return Wheels(folder, b"".join(_lock_lines(folder)))
+
+
+def _download(folder: Path) -> None:
+    say("downloading the lab's wheels")
+    # pip of the Python under .venv, which has none of its own: uv cannot fill a folder.
+    pip = [sys.base_exec_prefix + "/bin/python3", "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
+    only = ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--python-version", PYTHON]
+    platforms = [word for name in _PLATFORMS for word in ("--platform", name)]
+    for lock in (_LIBRARIES, _INSTALLER):
+        command = [*pip, *only, *platforms, "--dest", str(folder), "--requirement", str(lock)]
+        subprocess.run(command, check=True, stdout=sys.stderr)
+
+
+def _stub_wheels() -> Iterator[tuple[str, bytes]]:
+    pins = versions.load().engine
+    yield _wheel("vllm", pins.vllm, {"vllm": "vllm.engine:main"})
+    yield _wheel("ray", pins.ray, {"ray": "ray.cluster:main"})
+
+
+def _wheel(name: str, version: str, programs: Mapping[str, str]) -> tuple[str, bytes]:
+    """A wheel of the stub's sources (PEP 427), the same bytes each time."""
+    info = f"{name}-{version}.dist-info"
+    package = _STUBS / name
+    files = {f"{name}/{path.relative_to(package).as_posix()}": path.read_bytes() for path in package.rglob("*.py")}
+    entries = "".join(f"{program} = {target}\n" for program, target in programs.items())
+    files |= {
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n".encode(),
+        f"{info}/WHEEL": b"Wheel-Version: 1.0\nGenerator: node-lab\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/entry_points.txt": f"[console_scripts]\n{entries}".encode(),
+    }
+    files[f"{info}/RECORD"] = "".join(f"{path},,\n" for path in (*sorted(files), f"{info}/RECORD")).encode()
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for path in sorted(files):
+            archive.writestr(zipfile.ZipInfo(path, (1980, 1, 1, 0, 0, 0)), files[path])
+    return f"{name}-{version}-py3-none-any.whl", content.getvalue()
+
+
+def _lock_lines(folder: Path) -> Iterator[bytes]:
+    """One hash each, of the wheel that is there, as the product's locks have it; without the installer."""
+    for path in sorted(folder.glob("*.whl")):
+        name, version, *_ = path.name.split("-")
+        if name != INSTALLER:
+            yield f"{name}=={version} --hash=sha256:{sha256(path.read_bytes()).hexdigest()}\n".encode()
+
+
+if __name__ == "__main__":
+    print(ensure().folder)

@@ -32,6 +32,7 @@ def ray(plan: Plan, node: NodePlan) -> dict[str, str]:
         "RAY_GCS_PORT": str(plan.serving.ray_gcs_port),
         "RAY_CLIENT_PORT": str(plan.serving.ray_client_port),
         "RAY_DASHBOARD_PORT": str(plan.serving.ray_dashboard_port),
+        "RAY_DASHBOARD_METRICS_PORT": str(ports["ray-dashboard-metrics"]),
         "RAY_NODE_MANAGER_PORT": str(ports["ray-node-manager"]),
         "RAY_OBJECT_MANAGER_PORT": str(ports["ray-object-manager"]),
         "RAY_RUNTIME_ENV_AGENT_PORT": str(ports["ray-runtime-env-agent"]),
@@ -46,21 +47,27 @@ def ray(plan: Plan, node: NodePlan) -> dict[str, str]:
 
 
 def engine(plan: Plan, node: NodePlan) -> dict[str, str]:
-    """The words for `huddle launch`, which sets NCCL's and Gloo's variables itself from the node's address."""
+    """The words for `huddle launch`, which sets NCCL's and Gloo's variables itself from the node's address.
+
+    An engine of one node gets none: its processes then meet on loopback. (With an address, Gloo opened a dozen ports on
+    it, where other nodes can reach them; seen with vLLM 0.32.0.)
+    """
     distributed = plan.serving.topology is Topology.DISTRIBUTED
     words = [
         node.model,
         "--registry /opt/huddle/current/registry/models.yaml",
         f"--store {NVME_PATH}/workspace/models --workspace {NVME_PATH}/workspace",
         "--vllm /opt/huddle/current/venv/bin/vllm",
-        f"--port {plan.serving.vllm_port} --node-ip {node.address} --fabric {plan.compute.size.fabric}",
+        f"--port {plan.serving.vllm_port} --fabric {plan.compute.size.fabric}",
         f"--shutdown-timeout {ENGINE_DRAIN_S}",
     ]
     layout = plan.serving.engine(node.model)
     if layout:
         words.append(f"--tp {layout.tensor_parallel} --pp {layout.pipeline_parallel}")
     if distributed:
-        words.append(f"--executor ray --nodes {len(plan.nodes)} --head {plan.serving.head_address}")
+        words.append(
+            f"--node-ip {node.address} --executor ray --nodes {len(plan.nodes)} --head {plan.serving.head_address}"
+        )
     return {"HUDDLE_LAUNCH_WORDS": " ".join(words)}
 
 

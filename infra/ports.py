@@ -17,6 +17,8 @@ RAY_DASHBOARD_AGENT_GRPC_PORT = 6383
 RAY_METRICS_PORT = 6384
 RAY_DASHBOARD_AGENT_HTTP_PORT = 6385
 """Not Ray's default 52365, which lies among the ephemeral ports that collectives open between nodes."""
+RAY_DASHBOARD_METRICS_PORT = 6386
+"""Not Ray's default 44227, which lies among the ephemeral ports, too."""
 RAY_WORKER_PORTS = (20_000, 20_999)
 WRAPPER_METRICS_PORT = 9400
 TORCH_RENDEZVOUS_PORT = 29_500
@@ -30,12 +32,20 @@ FIXED_PORTS: tuple[tuple[str, int, int], ...] = (
     ("Ray's dashboard agent", RAY_DASHBOARD_AGENT_GRPC_PORT, RAY_DASHBOARD_AGENT_GRPC_PORT),
     ("Ray's dashboard agent", RAY_DASHBOARD_AGENT_HTTP_PORT, RAY_DASHBOARD_AGENT_HTTP_PORT),
     ("Ray's metrics", RAY_METRICS_PORT, RAY_METRICS_PORT),
+    ("Ray's dashboard metrics", RAY_DASHBOARD_METRICS_PORT, RAY_DASHBOARD_METRICS_PORT),
     ("Ray's workers", *RAY_WORKER_PORTS),
     ("the wrapper's metrics", WRAPPER_METRICS_PORT, WRAPPER_METRICS_PORT),
     ("torch's rendezvous", TORCH_RENDEZVOUS_PORT, TORCH_RENDEZVOUS_PORT),
     ("collectives between nodes", *COLLECTIVE_PORTS),
 )
 """Ports that no setting moves, so that settings can be checked against them."""
+
+BOUND_WIDER = frozenset({"ray-client", "ray-dashboard-agent-http", "ray-dashboard-metrics"})
+"""Flows for loopback only that Ray binds to the node's address all the same (seen with 2.56.1), whatever it is told.
+
+The first two ask for the cluster's token; the last one shows Ray's own metrics. What keeps other hosts away from all
+three is the nodes' security group and, for hosts outside the nodes' subnet, the unit's IPAddressAllow.
+"""
 
 
 @dataclass(frozen=True)
@@ -179,6 +189,7 @@ def _ray_flows(settings: Settings) -> Iterator[Flow]:
     yield among_nodes("ray-metrics", RAY_METRICS_PORT, "metrics export", NsgPriority.RAY_METRICS)
     yield among_nodes("ray-workers", RAY_WORKER_PORTS, "worker processes", NsgPriority.RAY_WORKERS)
     yield _flow("ray-dashboard-agent-http", nodes, RAY_DASHBOARD_AGENT_HTTP_PORT, unit, "agent's own HTTP")
+    yield _flow("ray-dashboard-metrics", nodes, RAY_DASHBOARD_METRICS_PORT, unit, "the dashboard's own metrics")
     yield _flow("ray-client", nodes, ports.ray_client, unit, "Ray client server; nodes never join here")
     yield _flow("ray-dashboard", nodes, ports.ray_dashboard, unit, "dashboard and job API, by tunnel only")
 

@@ -171,8 +171,10 @@ def test_huddle_launch_takes_the_words_of_the_unit(kind: str, tmp_path: Path) ->
     assert done.exit_code == 0, done.output + str(done.exception)
     command = json.loads(done.stdout)
     assert command["argv"][:2] == ["/opt/huddle/current/venv/bin/vllm", "serve"]
-    assert command["env"]["VLLM_HOST_IP"] == "10.0.0.4" if kind != "prod" else "10.10.0.4"
-    assert ("ray" in command["argv"]) == (plans()[kind].serving.topology is Topology.DISTRIBUTED)
+    distributed = plans()[kind].serving.topology is Topology.DISTRIBUTED
+    assert command["env"]["VLLM_HOST_IP"] == ("10.0.0.4" if distributed else "127.0.0.1")
+    assert command["env"]["GLOO_SOCKET_IFNAME"] == ("eth0" if distributed else "lo"), "a replica opens nothing to others"
+    assert ("ray" in command["argv"]) == distributed
 
 
 def test_a_model_across_nodes_is_launched_by_the_head_over_ray() -> None:

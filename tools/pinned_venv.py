@@ -36,8 +36,8 @@ def ensure(where: Path, lock: Path, finish: Callable[[Path], None] = lambda _: N
         program = shutil.which("uv") or _own_uv()
         subprocess.run([program, "venv", "--quiet", "--python", sys.executable, str(where)], check=True)
         # The lock is whole, so nothing is resolved here: what it names is installed, hash-checked, and nothing else.
-        pip = [program, "pip", "install", "--quiet", "--no-deps", "--require-hashes", "--python", str(python)]
-        subprocess.run([*pip, "-r", str(lock)], check=True)
+        pip = [program, "pip", "install", "--quiet", "--compile-bytecode", "--no-deps", "--require-hashes"]
+        subprocess.run([*pip, "--python", str(python), "-r", str(lock)], check=True)
         finish(next((where / "lib").glob("python3.*/site-packages")))
         stamp.write_text(digest)
     return python

@@ -1,0 +1,32 @@
+#!/bin/bash
+# init.sh ROOT NAME HOME: the first process of a host in namespaces of its own. ROOT holds the host's own files; the rest
+# is this machine's. All that happens here ends with the process: nothing of it is seen outside.
+set -euo pipefail
+
+root=$1 name=$2 home=$3
+mkdir --parents "$root"/{opt,mnt,var/cache,var/lib,run/units,tmp,shm,etc,.etc-work,home}
+chmod 1777 "$root/tmp" "$root/shm"
+hostname "$name"
+mount --make-rprivate /
+
+# Interpreters and caches lie in the home of whoever tests, which other users may not enter: only those two shine through.
+for kept in .cache .pyenv .local; do
+    [[ -d $home/$kept ]] || continue
+    mkdir --parents "$root/home/$kept"
+    mount --bind "$home/$kept" "$root/home/$kept"
+done
+mount --rbind "$root/home" "$home"
+
+mount -t overlay overlay -o "lowerdir=/etc,upperdir=$root/etc,workdir=$root/.etc-work" /etc
+for folder in opt mnt var run; do mount --bind "$root/$folder" "/$folder"; done
+mount --bind "$root/shm" /dev/shm
+mount -t tmpfs tmpfs /sys/fs/cgroup # service.py lists there what the kernel would
+mount --bind "$root/systemctl" /usr/bin/systemctl
+ip link set lo up
+touch "$root/ready"
+mount --bind "$root/tmp" /tmp # the last one: ROOT itself may lie below
+
+while :; do # and reap what others leave behind
+    sleep 3600 &
+    wait $! || true
+done

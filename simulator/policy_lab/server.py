@@ -133,8 +133,8 @@ async def serving(
         running.add(task)
         try:
             await _Connection(gateway, reader, writer, log).run()
-        except (ConnectionError, h11.ProtocolError, BackendFault):
-            pass  # the other side's doing; there is nobody left to tell
+        except (ConnectionError, h11.ProtocolError, BackendFault, asyncio.CancelledError):
+            pass  # the other side's doing, or the end of the server; there is nobody left to tell
         finally:
             running.discard(task)
             writer.close()

@@ -1,0 +1,85 @@
+"""Run a stack's gateway on this machine, in front of a wrapper that runs already.
+
+    python -m simulator.policy_lab -s dev --wrapper http://127.0.0.1:8000 --backend-key-file key --keys keys.json
+
+Subscription keys are made once and kept in `--keys` (JSON, readable by its owner only), so that none is in a command
+line. Policies, products and limits are those that `pulumi up` would send. It is a laboratory, no gateway: no TLS.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import uvloop
+
+from infra.errors import InputError
+from infra.program import load_plan
+from simulator.policy_lab.counters import Counters
+from simulator.policy_lab.exchange import Surroundings
+from simulator.policy_lab.from_plan import service_of
+from simulator.policy_lab.gateway import Gateway
+from simulator.policy_lab.pool import Backends
+from simulator.policy_lab.server import serving
+from simulator.policy_lab.service import Reach, Service
+from simulator.policy_lab.transport import HttpSender
+
+EXIT_INPUT = 2
+
+
+def main() -> int:
+    """Serve until interrupted; 2 for wrong input."""
+    parser = argparse.ArgumentParser(prog="python -m simulator.policy_lab", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("-s", "--stack", default="dev")
+    parser.add_argument("--wrapper", required=True, help="where the wrapper listens, such as http://127.0.0.1:8000")
+    parser.add_argument("--backend-key-file", type=Path, required=True, help="the key that the wrapper lets in")
+    parser.add_argument("--keys", type=Path, required=True, help="subscription keys; made when the file is not there")
+    parser.add_argument("--port", type=int, default=8080)
+    asked = parser.parse_args()
+    try:
+        plan = load_plan(asked.stack)
+        known = json.loads(asked.keys.read_text()) if asked.keys.exists() else {}
+        service = service_of(plan, backend_key=asked.backend_key_file.read_text().strip(), keys=known)
+        _keep(service, asked.keys)
+        uvloop.run(_serve(service, asked.wrapper.rstrip("/"), asked.port, asked.keys))
+    except InputError as error:
+        print(*(f"error: {fault}" for fault in error.faults), sep="\n", file=sys.stderr)  # noqa: T201
+        return EXIT_INPUT
+    except (OSError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        return EXIT_INPUT
+    except KeyboardInterrupt:
+        pass
+    return 0
+
+
+def _keep(service: Service, file: Path) -> None:
+    held = [subscription for subscription in service.subscriptions if subscription.reach is Reach.PRODUCT]
+    keys = {held_by.id.replace("_", "/"): held_by.keys[0] for held_by in held}
+    with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as out:  # noqa: PTH123
+        json.dump(keys, out, indent=2)
+
+
+async def _serve(service: Service, wrapper: str, port: int, keys: Path) -> None:
+    addresses = {backend.url: f"{wrapper}/v1" for backend in service.backends}
+    around = Surroundings(
+        counters=Counters(service.algorithm),
+        backends=Backends(service.backends, service.pools),
+        send=HttpSender(addresses),
+        clock=time.time,
+        sleep=asyncio.sleep,
+    )
+    log = lambda line: print(line, flush=True)  # noqa: E731, T201 - one line for each request, as diagnostics would
+    async with serving(Gateway(service, around), port=port, log=log) as listens:
+        where = f"http://127.0.0.1:{listens}/{service.apis[0].path}"
+        print(f"the policy lab (no Azure) listens on {where}; subscription keys are in {keys}", file=sys.stderr)  # noqa: T201
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

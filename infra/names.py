@@ -185,6 +185,15 @@ class Names:
         return f"{self.base}-insights"
 
     @property
+    def action_group(self) -> str:
+        """Whom alerts tell."""
+        return f"{self.base}-alerts"
+
+    def alert(self, name: str) -> str:
+        """An alert rule."""
+        return f"{self.base}-{name}"
+
+    @property
     def gateway(self) -> str:
         """API Management: global, and its DNS name."""
         return f"{self.base}-{self.suffix}"
@@ -233,6 +242,7 @@ class Names:
         yield Kind.IDENTITY, self.gateway_identity
         yield Kind.WORKSPACE, self.workspace
         yield Kind.INSIGHTS, self.insights
+        yield Kind.INSIGHTS, self.action_group
         yield Kind.KEY_VAULT, self.key_vault
         yield Kind.STORAGE, self.storage_account
         yield Kind.GATEWAY, self.gateway

@@ -217,6 +217,7 @@ def _lists(settings: Settings, _: Mapping[str, str]) -> Findings:
         "access.ssh_public_keys": settings.access.ssh_public_keys,
         "access.operator_object_ids": [guid.lower() for guid in settings.access.operator_object_ids],
         "network.reserved_ranges": settings.network.reserved_ranges,
+        "monitoring.alert_emails": [email.lower() for email in settings.monitoring.alert_emails],
     }
     lists |= gateway_rules.lists(settings)
     for name, placement in settings.serving.models.items():

@@ -77,6 +77,7 @@ GatewayId = Annotated[
         pattern=r"(?i)^/subscriptions/[0-9a-f-]{36}/resourceGroups/[^/]+/providers/Microsoft\.ApiManagement/service/[^/]+$"
     ),
 ]
+Email = Annotated[str, StringConstraints(pattern=r"^[^@\s]+@[^@\s]+\.[^@\s]+$", max_length=254)]
 Guid = Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$")]
 
 
@@ -304,6 +305,12 @@ class Gateway(Section):
         description="Path of the API on the gateway; it ends in v1, as OpenAI clients expect of a base URL.",
     )
     products: dict[Slug, Product] = Field(min_length=1, description="Products by id.")
+    azure_openai_api: bool = Field(
+        False, description="Whether clients of Azure OpenAI (header api-key, path openai/deployments/…) are served, too."
+    )
+    bearer_api: bool = Field(
+        False, description="Whether a second address takes keys as `Authorization: Bearer`, as plain OpenAI clients do."
+    )
     cors_origins: tuple[Origin, ...] = Field(
         (), max_length=50, description="Web origins whose pages may call the API from a browser; none means no CORS."
     )
@@ -344,7 +351,7 @@ class Monitoring(Section):
 
     retention_days: int = Field(30, ge=30, le=730, description="Log Analytics retention (days).")
     daily_cap_gb: float = Field(1.0, gt=0, allow_inf_nan=False, description="Log Analytics daily ingestion cap (GB).")
-    alert_emails: tuple[str, ...] = Field(
+    alert_emails: tuple[Email, ...] = Field(
         (), max_length=20, description="Who is told when an alert fires; nobody means alerts only show in the portal."
     )
 

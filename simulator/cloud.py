@@ -32,6 +32,8 @@ _BEHIND: Final = frozenset(
     {
         ("compute:VirtualMachine", "hardwareProfile.vmSize"),
         ("apimanagement:ApiManagementService", "sku.name"),
+        # The SDK shows another API's enum of the same name here (`gt`); Azure's own words are GreaterThan and so on.
+        ("monitor:ScheduledQueryRule", "criteria.allOf[0].operator"),
     }
 )
 

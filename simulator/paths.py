@@ -67,6 +67,7 @@ TEMPLATES: Final[dict[str, str]] = {
         "RG/Microsoft.Storage/storageAccounts/{accountName}/blobServices/default/containers/{containerName}"
     ),
     "operationalinsights:Workspace": "RG/Microsoft.OperationalInsights/workspaces/{workspaceName}",
+    "applicationinsights:Workbook": "RG/Microsoft.Insights/workbooks/{resourceName}",
     "applicationinsights:Component": "RG/Microsoft.Insights/components/{resourceName}",
     "monitor:DiagnosticSetting": "/{resourceUri}/providers/Microsoft.Insights/diagnosticSettings/{name}",
     "monitor:ActionGroup": "RG/Microsoft.Insights/actionGroups/{actionGroupName}",

@@ -19,6 +19,7 @@ from components.network import Network, NetworkArgs
 from components.private_dns import PrivateDns, PrivateDnsArgs
 from components.scope import StackScope
 from components.secrets import Secrets, SecretsArgs
+from components.watch import Watch, WatchArgs
 from infra.outputs import stack_outputs
 from infra.plan import NodePlan, Plan
 from infra.vocabulary import BastionSku, DiskSku, GatewayInbound, ModelStoreKind, PrivateDnsKeeper, Zone
@@ -47,6 +48,7 @@ def deploy(plan: Plan) -> None:
     nodes, digest = _nodes(plan, ground)
     gateway = _gateway(plan, ground)
     _subscription_keys(plan, ground, gateway)
+    _watch(plan, ground)
     for key, value in stack_outputs(plan, gateway, nodes, digest, ground.network.nat_address).items():
         pulumi.export(key, value)
 
@@ -206,3 +208,16 @@ def _subscription_keys(plan: Plan, ground: _Ground, gateway: Gateway) -> None:
                 secondary=gateway.secondary_keys,
             ),
         )
+
+
+def _watch(plan: Plan, ground: _Ground) -> None:
+    """A gateway of somebody else's keeps its logs, so there alerts have nothing to ask."""
+    Watch(
+        "watch",
+        WatchArgs(
+            scope=ground.scope,
+            workspace_id=ground.monitoring.workspace_id,
+            emails=plan.monitoring.alert_emails,
+            gateway_logs=plan.gateway.existing is None,
+        ),
+    )

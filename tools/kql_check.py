@@ -24,7 +24,7 @@ def install() -> Path:
         subprocess.CalledProcessError: the package cannot be had.
         FileNotFoundError: there is no npm.
     """
-    files = [SOURCE / name for name in ("check.cjs", "package.json", "package-lock.json")]
+    files = [SOURCE / name for name in ("check.cjs", "package.json", "npm-shrinkwrap.json")]
     where = cache_root() / f"kql-{cache_key(file.read_bytes() for file in files)}"
     where.mkdir(parents=True, exist_ok=True)
     with (where / "lock").open("w") as guard:

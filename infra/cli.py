@@ -113,6 +113,36 @@ def cost(stack: Stack = "dev", as_json: Json = False) -> None:
 
 
 @app.command()
+def usage(
+    stack: Stack = "dev",
+    tokens: Annotated[
+        Path | None, typer.Option(help="Token counts by subscription: JSON or CSV (docs/gateway/usage.md).")
+    ] = None,
+    hours: Annotated[float, typer.Option(help="Hours that the nodes ran in the period.")] = 730.0,
+    query: Annotated[bool, typer.Option("--query", help="Print the Kusto query that gives the counts.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Divide what the nodes cost by the tokens of each product; idle capacity is shown by itself."""
+    from infra import usage_file  # noqa: PLC0415
+    from infra.reports import usage as usage_report  # noqa: PLC0415
+
+    if query:
+        from components.gateway import queries  # noqa: PLC0415 - brings in Pulumi
+
+        typer.echo(queries.query("tokens_by_subscription"))
+        return
+    if tokens is None:
+        raise InputError(Fault("--tokens", "", "is required: a file of token counts; `--query` prints how to get one"))
+    layout = program.load_plan(stack)
+    uses = usage_file.read(tokens)
+    settled = usage_report.bill(layout, uses, hours, file=f"stacks/Pulumi.{stack}.yaml")
+    if as_json:
+        _print_json(usage_report.to_json(layout, settled, hours))
+    else:
+        usage_report.show(layout, settled, hours, out)
+
+
+@app.command()
 def tree(stack: Stack = "dev", as_json: Json = False) -> None:
     """Show every resource that the program registers, as a tree."""
     from infra import graph  # noqa: PLC0415 - brings in Pulumi

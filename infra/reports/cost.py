@@ -142,6 +142,8 @@ def _model_store(plan: Plan, prices: Prices) -> Iterator[Item]:
 
 
 def _gateway(plan: Plan, prices: Prices) -> Iterator[Item]:
+    if plan.gateway.existing is not None:
+        return  # paid by whoever keeps it
     tier, units = plan.gateway.facts.tier, plan.gateway.units
     detail = f"{units} x {tier} unit"
     price = prices.gateway_usd_per_unit_month.get(tier)
@@ -155,7 +157,8 @@ def _network(plan: Plan, prices: Prices) -> Iterator[Item]:
     rates, sku = prices.network_usd_per_month, plan.access.bastion_sku
     yield Item("NAT gateway", "1, idle", rates.nat_gateway, "data is extra")
     yield Item("NAT address prefix", "1", None, "billed for each address it holds; not verified")
-    classic = plan.gateway.facts.tier in (GatewayTier.DEVELOPER, GatewayTier.PREMIUM)
+    injected = plan.gateway.facts.tier in (GatewayTier.DEVELOPER, GatewayTier.PREMIUM)
+    classic = injected and plan.gateway.existing is None
     addresses = int(plan.has_bastion_subnet) + int(classic)
     if addresses:
         total = round(addresses * rates.public_ip, 2)

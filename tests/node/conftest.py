@@ -1,0 +1,72 @@
+"""Machines for the node tests: one lab a run, and a table of scenarios with their times at the end.
+
+Guests are expensive (an emulated boot takes about a minute), so tests share them and run in the order of their file.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+_ROOT = str(Path(__file__).resolve().parents[2])
+if _ROOT not in sys.path:
+    sys.path.insert(0, _ROOT)
+
+from tools.node_lab.lab import Lab  # noqa: E402
+
+_SCENARIO = "scenario"
+
+
+@pytest.fixture(scope="module")
+def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """A lab for the tests of one file. Its folder, with the consoles' logs, stays when a test failed."""
+    failed_before = request.session.testsfailed
+    made = Lab()
+    try:
+        yield made
+    finally:
+        failed = request.session.testsfailed > failed_before
+        made.close(keep=failed)
+        if failed:
+            sys.stderr.write(f"\nthe lab's folder is kept: {made.folder} (*/console.log, key)\n")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Give each report its scenario: the first line of the test's docstring. It travels from workers to the table."""
+    report = yield
+    name = (item.function.__doc__ or item.name).strip().partition("\n")[0].rstrip(".")  # type: ignore[attr-defined]
+    report.user_properties.append((_SCENARIO, name))
+    return report
+
+
+class _Table:
+    """Results and seconds by scenario; the set-up (a boot) counts."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, tuple[str, float]] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        name = dict(report.user_properties).get(_SCENARIO)
+        if name is not None:
+            result, seconds = self.rows.get(name, ("", 0.0))
+            worst = "failed" if report.failed or result == "failed" else report.outcome
+            self.rows[name] = worst, seconds + report.duration
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if not self.rows:
+            return
+        width = max(map(len, self.rows))
+        terminalreporter.section("node lab")
+        terminalreporter.write_line(f"{'scenario':<{width}} | result | seconds")
+        for name, (result, seconds) in self.rows.items():
+            terminalreporter.write_line(f"{name:<{width}} | {result:<6} | {seconds:7.1f}")
+        total = sum(seconds for _, seconds in self.rows.values())
+        terminalreporter.write_line(f"{len(self.rows)} scenarios, {total:.0f} s")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(_Table())

@@ -1,0 +1,39 @@
+"""Compare what listens on a machine with the port table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from ipaddress import ip_address
+
+from infra import ports
+from infra.plan import NodePlan, Plan
+from infra.vocabulary import Zone
+
+_ANYWHERE = {"0.0.0.0", "::", "*"}
+_OF_THE_LAB = {"169.254.169.254:80", "169.254.169.253:443"}
+"""The stand-ins for Azure's endpoints, which in Azure are elsewhere."""
+_SSH = "ssh"
+
+
+def wrong_listeners(plan: Plan, node: NodePlan, listening: Iterable[str]) -> list[str]:
+    """Of sockets `address:port`, those that the table lacks or allows on another address only, with the reason.
+
+    A flow for loopback only must be bound to loopback, except for those that Ray binds wider whatever it is told
+    (`ports.BOUND_WIDER`); any other one to the node's own address. ssh listens everywhere.
+    """
+    flows = [flow for flow in plan.ports if flow.listener is Zone.NODES]
+    problems = []
+    for socket in sorted(set(listening) - _OF_THE_LAB):
+        address, _, port = socket.rpartition(":")
+        address = address.strip("[]").partition("%")[0]
+        known = [flow for flow in flows if any(first <= int(port) <= last for first, last in flow.ports)]
+        if not known:
+            problems.append(f"{socket}: not in the port table")
+            continue
+        (flow,) = known
+        wide = flow.name in ports.BOUND_WIDER or not flow.loopback_only
+        here = address in _ANYWHERE and flow.name == _SSH
+        here = here or (address not in _ANYWHERE and ip_address(address).is_loopback)
+        if not here and not (wide and address == str(node.address)):
+            problems.append(f"{socket}: {flow.name} listens on the wrong address")
+    return problems

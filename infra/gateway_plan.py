@@ -107,6 +107,8 @@ class GatewayPlan:
     pools: tuple[PoolPlan, ...]
     keys_in_key_vault: bool = False
     existing: ExistingGatewayPlan | None = None
+    azure_openai_api: bool = False
+    bearer_api: bool = False
     cors_origins: tuple[str, ...] = ()
     policy_fragments: tuple[PolicyFragmentPlan, ...] = ()
     """Filled by `infra.fragments`, which reads and judges the files."""
@@ -155,6 +157,8 @@ def gateway_plan(settings: Settings, nodes: tuple[NodePlan, ...]) -> GatewayPlan
         ),
         keys_in_key_vault=gateway.keys_in_key_vault,
         existing=_existing(gateway.existing.id) if gateway.existing else None,
+        azure_openai_api=gateway.azure_openai_api,
+        bearer_api=gateway.bearer_api,
         cors_origins=gateway.cors_origins,
     )
 

@@ -137,6 +137,16 @@ def _pool(settings: Settings, _: Mapping[str, str]) -> Findings:
             )
 
 
+def _doors(settings: Settings, _: Mapping[str, str]) -> Findings:
+    """The bearer API calls the gateway by its own name (docs/decisions/0007)."""
+    if settings.gateway.bearer_api and settings.gateway.inbound is GatewayInbound.INTERNAL:
+        yield (
+            "gateway.bearer_api",
+            "needs a gateway that reaches itself by its name, which is unproven with `inbound: internal`; "
+            "use the header Ocp-Apim-Subscription-Key, or `azure_openai_api`",
+        )
+
+
 def lists(settings: Settings) -> dict[str, Sequence[object]]:
     """Lists whose items may stand only once."""
     found: dict[str, Sequence[object]] = {"gateway.drain": settings.gateway.drain}
@@ -152,4 +162,5 @@ RULES: tuple[Callable[[Settings, Mapping[str, str]], Findings], ...] = (
     _products,
     _models_of_products,
     _pool,
+    _doors,
 )

@@ -306,7 +306,8 @@ class Gateway(Section):
     )
     products: dict[Slug, Product] = Field(min_length=1, description="Products by id.")
     azure_openai_api: bool = Field(
-        False, description="Whether clients of Azure OpenAI (header api-key, path openai/deployments/…) are served, too."
+        False,
+        description="Whether clients of Azure OpenAI (header api-key, path openai/deployments/…) are served, too.",
     )
     bearer_api: bool = Field(
         False, description="Whether a second address takes keys as `Authorization: Bearer`, as plain OpenAI clients do."
@@ -339,7 +340,8 @@ class Access(Section):
     bastion: Bastion = Field(Bastion(), description="Azure Bastion.")
     ssh_public_keys: tuple[SshPublicKey, ...] = Field(min_length=1, description="OpenSSH public keys of the operators.")
     delivery: Delivery = Field(
-        Delivery.RUN_COMMAND, description="How bundles reach nodes: Azure's run command, or SSH."
+        Delivery.RUN_COMMAND,
+        description="How bundles reach nodes: Azure's run command, or SSH from a network that reaches their addresses.",
     )
     operator_object_ids: tuple[Guid, ...] = Field(
         (), description="Entra object ids of users (not groups) that may read the stack's secrets in Key Vault."
@@ -397,6 +399,7 @@ SECRET_KEYS: dict[str, str] = {
     "backend_key": "The key that the gateway shows to the wrapper.",
     "ray_token": "Ray's cluster token.",
     "model_hub_token": "Token for gated models on the model hub (optional).",
+    "ssh_private_key": "The private half of one of access.ssh_public_keys; needed where `access.delivery` is `ssh`.",
 }
 """Config keys that are secrets: never part of Settings, never in plain text, read only by the target."""
-OPTIONAL_SECRET_KEYS = frozenset({"model_hub_token"})
+OPTIONAL_SECRET_KEYS = frozenset({"model_hub_token", "ssh_private_key"})

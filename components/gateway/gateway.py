@@ -12,6 +12,8 @@ from pulumi_azure_native import apimanagement
 from components.gateway import policies
 from components.gateway.api import Api, ApiArgs
 from components.gateway.backends import Backends, BackendsArgs
+from components.gateway.door_apis import DoorApis, DoorApisArgs
+from components.gateway.doors import doors
 from components.gateway.observability import Observability, ObservabilityArgs
 from components.gateway.products import Products, ProductsArgs
 from components.gateway.service import Service, ServiceArgs
@@ -121,6 +123,19 @@ class Gateway(pulumi.ComponentResource):
             ),
             child,
         )
+        if found := doors(gateway, scope.names):
+            DoorApis(
+                f"{name}-doors",
+                DoorApisArgs(
+                    scope=scope,
+                    service_name=service.name,
+                    doors=found,
+                    logger_id=observability.logger_id,
+                    product_ids=tuple(product.id for product in gateway.products),
+                    after=products.tail,
+                ),
+                child,
+            )
         self.service_id, self.service_name = service.id, service.name
         self.gateway_url = service.gateway_url
         self.portal_url = service.portal_url

@@ -38,6 +38,7 @@ class ObservabilityArgs:
 class Observability(pulumi.ComponentResource):
     """Logger, diagnostics of service and API, and the export of gateway logs. `tail` is the last thing written."""
 
+    logger_id: pulumi.Output[str]
     tail: list[pulumi.Resource]
 
     def __init__(self, name: str, args: ObservabilityArgs, opts: pulumi.ResourceOptions | None = None) -> None:
@@ -79,7 +80,7 @@ class Observability(pulumi.ComponentResource):
                     f"{name}-service",
                     **here,
                     diagnostic_id=Entity.DIAGNOSTIC.value,
-                    **_settings(logger.id),
+                    **diagnostic_settings(logger.id),
                     opts=chain.link(self),
                 )
             )
@@ -90,11 +91,11 @@ class Observability(pulumi.ComponentResource):
                 **here,
                 api_id=args.api_id,
                 diagnostic_id=Entity.DIAGNOSTIC.value,
-                **_settings(logger.id),
+                **diagnostic_settings(logger.id),
                 opts=chain.link(self),
             )
         )
-        self.tail = chain.tail
+        self.logger_id, self.tail = logger.id, chain.tail
         self.register_outputs({})
 
     def _export(self, name: str, args: ObservabilityArgs) -> None:
@@ -111,7 +112,8 @@ class Observability(pulumi.ComponentResource):
         )
 
 
-def _settings(logger_id: pulumi.Output[str]) -> dict[str, Any]:
+def diagnostic_settings(logger_id: pulumi.Output[str]) -> dict[str, Any]:
+    """What every diagnostic records: metadata of each request, nothing of its bodies."""
     return {
         "logger_id": logger_id,
         "always_log": apimanagement.AlwaysLog.ALL_ERRORS,

@@ -13,7 +13,6 @@ A file is a template: `$name` in an attribute or a text is a value (an attribute
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 from string import Template
 from xml.etree import ElementTree
@@ -35,31 +34,33 @@ class PolicyError(ValueError):
     """A policy file of this program is wrong; nothing a user's input can cause."""
 
 
-@dataclass(frozen=True)
-class Rendered:
-    """A policy as it is sent, and the scope that it goes to: `api/<id>`, `product/<id>`."""
-
-    scope: str
-    text: str
-
-
-def rendered(gateway: GatewayPlan) -> tuple[Rendered, ...]:
-    """Every policy of a gateway."""
-    products = (Rendered(f"product/{product.id}", product_policy(product)) for product in gateway.products)
-    return (Rendered(f"api/{Entity.API}", api_policy(gateway)), *products)
-
-
-def api_policy(gateway: GatewayPlan) -> str:
+def api_policy(gateway: GatewayPlan, key_header: str = KeyParameter.HEADER) -> str:
     """What holds for every request: who may pass, what is stripped and set, how it is sent on, how errors look."""
     return render(
         "api.xml",
-        {"backend_key": Entity.BACKEND_KEY, "key_header": KeyParameter.HEADER},
+        {"backend_key": Entity.BACKEND_KEY},
         {
             "cors": _cors(gateway.cors_origins),
             "inbound_fragments": _fragments(gateway, "inbound"),
             "outbound_fragments": _fragments(gateway, "outbound"),
+            "errors": _errors(key_header),
         },
     )
+
+
+def bearer_policy(api_url: str) -> str:
+    """How a key in Authorization gets to the API at `api_url`, which is this gateway's own."""
+    values = {"key_header": KeyParameter.HEADER, "key_query": KeyParameter.QUERY, "api_url": api_url}
+    return render("bearer.xml", values, {"errors": _errors("Authorization")})
+
+
+def rewrite_policy(path: str) -> str:
+    """An operation's policy that asks the backend for another path."""
+    return render("rewrite.xml", {"path": path})
+
+
+def _errors(key_header: str) -> list[ElementTree.Element]:
+    return list(_filled(_read(_text_of("errors.xml")), "errors.xml", {"key_header": key_header}, {}))
 
 
 def product_policy(product: ProductPlan) -> str:

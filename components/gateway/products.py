@@ -37,6 +37,7 @@ class Products(pulumi.ComponentResource):
 
     keys: Mapping[str, pulumi.Output[str]]
     secondary_keys: Mapping[str, pulumi.Output[str]]
+    tail: list[pulumi.Resource]
 
     def __init__(self, name: str, args: ProductsArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("h100:gateway:Products", name, None, opts)
@@ -52,6 +53,7 @@ class Products(pulumi.ComponentResource):
             )
             pairs.update(product.keys)
             after = product.tail
+        self.tail = list(after)
         self.keys = MappingProxyType({name: pair.primary for name, pair in pairs.items()})
         self.secondary_keys = MappingProxyType({name: pair.secondary for name, pair in pairs.items()})
         self.register_outputs({})

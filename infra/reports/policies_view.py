@@ -9,14 +9,14 @@ from rich.console import Console
 from rich.rule import Rule
 from rich.syntax import Syntax
 
-from components.gateway.policies import Rendered, rendered
+from components.gateway.doors import Rendered, rendered
 from infra.errors import Fault, InputError
 from infra.plan import Plan
 
 
 def of(plan: Plan) -> tuple[Rendered, ...]:
     """Every policy of a plan's gateway."""
-    return rendered(plan.gateway)
+    return rendered(plan.gateway, plan.names)
 
 
 def to_json(policies: tuple[Rendered, ...]) -> dict[str, str]:

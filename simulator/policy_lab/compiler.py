@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from infra.markup import Node, PolicyFault, parse
 from simulator.policy_lab import edits, fields, flow, limits
@@ -52,11 +53,17 @@ class Document:
 
 
 def compile_scopes(documents: Sequence[Document], named_values: Mapping[str, str]) -> Program:
-    """The effective policy of some scopes, outermost first.
+    """The effective policy of some scopes, outermost first. Programs hold no state, so equal ones are made once.
 
     Raises:
         PolicyFault: something in them is not known, or stands where it cannot; with file, line and column.
     """
+    return _compiled(tuple(documents), tuple(sorted(named_values.items())))
+
+
+@lru_cache(maxsize=256)
+def _compiled(documents: tuple[Document, ...], values: tuple[tuple[str, str], ...]) -> Program:
+    named_values = dict(values)
     program = Program({section: _sequence([]) for section in SECTIONS})
     for document in documents:
         root = parse(document.text, document.file)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib.resources import files
 
 from components.gateway import policies
 from components.gateway.breaker import NODE_CANNOT_SERVE, BreakerRule
+from components.gateway.doors import Door, doors
 from components.gateway.entities import Entity, KeyParameter, subscription_id
 from infra.gateway_plan import GatewayPlan, ProductPlan
 from infra.plan import Plan
@@ -25,12 +27,12 @@ def service_of(plan: Plan, *, backend_key: str, keys: Mapping[str, str] | None =
 
     `keys` are subscription keys by `<product>/<subscription>`; those that are missing are made, as Azure does.
     """
-    gateway = plan.gateway
+    gateway, opened = plan.gateway, doors(plan.gateway, plan.names)
+    keyed = {Entity.API.value, *(door.id for door in opened if door.key_required)}
     return Service(
-        apis=(_api(gateway),),
+        apis=(_api(gateway), *(_door(door) for door in opened)),
         products=tuple(
-            Product(product.id, frozenset({Entity.API.value}), policies.product_policy(product))
-            for product in gateway.products
+            Product(product.id, frozenset(keyed), policies.product_policy(product)) for product in gateway.products
         ),
         subscriptions=tuple(
             _subscription(product, subscription.name, keys or {})
@@ -55,6 +57,21 @@ def _api(gateway: GatewayPlan) -> Api:
         policy=policies.api_policy(gateway),
         key_header=KeyParameter.HEADER.value,
         key_query=KeyParameter.QUERY.value,
+    )
+
+
+def _door(door: Door) -> Api:
+    return Api(
+        id=door.id,
+        path=door.path,
+        operations=tuple(
+            replace(operation, policy=door.operations.get(operation.id, ""))
+            for operation in operations(json.loads(door.document))
+        ),
+        policy=door.policy,
+        key_header=door.key_header,
+        key_query=KeyParameter.QUERY.value,
+        subscription_required=door.key_required,
     )
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
+from urllib.parse import urlsplit
 
 from infra.plan import Plan
 from simulator.policy_lab.counters import Algorithm, Counters
@@ -47,7 +48,8 @@ KEYS = {"developers/playground": KEY, "batch/nightly": OTHER_KEY}
 
 
 def plan(**gateway: Any) -> Plan:
-    return builders.plan("dev", gateway={"products": PRODUCTS, "cors_origins": [ORIGIN], **gateway})
+    doors = {"azure_openai_api": True, "bearer_api": True}
+    return builders.plan("dev", gateway={"products": PRODUCTS, "cors_origins": [ORIGIN], **doors, **gateway})
 
 
 def service(algorithm: Algorithm = Algorithm.SLIDING_WINDOW, **gateway: Any) -> Service:
@@ -150,6 +152,9 @@ class Lab:
     replies: list[Callable[[], Response] | Exception] = field(default_factory=list)
     """The next answers; when there are none left, `usual`."""
     usual: Callable[[], Response] = field(default_factory=answer)
+    inside: list[tuple[str, Request, float]] = field(default_factory=list)
+    """What one door handed to another."""
+    broken_inside: Exception | None = None
 
     def __post_init__(self) -> None:
         around = Surroundings(
@@ -174,6 +179,11 @@ class Lab:
         return self.sent[-1][1]
 
     async def _send(self, url: str, request: Request, timeout_s: float) -> Response:
+        if url.startswith("https://"):  # the gateway's own name: a door that leads to the first API
+            self.inside.append((url, replace(request, headers=Headers(request.headers)), timeout_s))
+            if self.broken_inside is not None:
+                raise self.broken_inside
+            return await self.gateway.handle(replace(request, path=urlsplit(url).path))
         self.sent.append((url, request, timeout_s))
         reply = self.replies.pop(0) if self.replies else self.usual
         if isinstance(reply, Exception):

@@ -33,7 +33,7 @@ def prompt_hash(node: Node, model: str) -> str:
     said = node.shell.out(
         f"curl -sS -m 30 -o /dev/null -D - -H {key} -H 'Content-Type: application/json' -d @- {address}", stdin=body
     )
-    headers = dict(line.lower().partition(": ")[::2] for line in said.split("\r\n") if ": " in line)
+    headers = dict(line.lower().partition(": ")[::2] for line in said.splitlines() if ": " in line)
     return headers["x-huddle-prompt-sha256"]
 
 

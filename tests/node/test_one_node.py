@@ -25,7 +25,7 @@ SCORE_LIMIT = 4.0
 QUICK_S = {"credentials": 10, "clock": 4, "packages": 60, "readiness": 150}
 """Deadlines for what must fail; where waiting is the point a test says less."""
 
-HOLD_APT = 'python3 -c \'import fcntl, time; f = open("/var/lib/dpkg/lock-frontend", "w"); fcntl.lockf(f, 2); time.sleep(600)\''
+HOLD_APT = "systemd-run --collect --unit lab-lock python3 /usr/local/lib/huddle-lab/hold-apt.py"
 
 
 @pytest.fixture(scope="module")
@@ -237,11 +237,11 @@ def test_apt_is_busy(node: Node, lab: Lab, serving: None) -> None:
     node.shell.out("dpkg --purge bzip2 2>&1")
     held = lab.bundle(facts=missing, deadlines_s={**QUICK_S, "packages": 12})
     try:
-        node.shell.out(f"systemd-run --unit lab-lock --collect {HOLD_APT}")
+        node.shell.out(f"{HOLD_APT} 600")
         done = node.apply(held)
         fails(done, node, "packages", r"`apt-get .*` (failed with exit code 100: .*lock|did not end within 12 s)")
         node.shell.out("systemctl stop lab-lock.service")
-        node.shell.out(f"systemd-run --unit lab-lock --collect --property=RuntimeMaxSec=15 {HOLD_APT}")
+        node.shell.out(f"{HOLD_APT} 15")
         done = node.apply(lab.bundle(facts=missing, deadlines_s={**QUICK_S, "packages": 200}))
         assert done.code == 0, f"{done.out}\n{done.err}"
     finally:

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from tools.node_lab.image import Image
@@ -23,21 +23,22 @@ class GuestError(Exception):
 
 @dataclass(frozen=True)
 class Link:
-    """The network card: its cable to another guest (loopback UDP ports, ours and theirs), and ssh ports by address.
+    """The network card: the node's address, our port for its ssh, and a cable to another guest (loopback UDP ports).
 
-    QEMU's user network plays the gateway 10.0.0.2 and forwards ssh; guests reach nothing beyond it (`restrict`).
+    QEMU's user network plays a host at `gateway` that forwards ssh; guests reach nothing beyond it (`restrict`).
     """
 
+    address: str
+    ssh: int
+    gateway: str
     cable: tuple[int, int] | None = None
-    ssh: dict[str, int] = field(default_factory=dict)
 
     def words(self, mac: str) -> Iterator[str]:
         """QEMU's words: one hub for the card, the user network and the cable."""
         yield from ("-netdev", "hubport,id=card,hubid=0", "-device", f"virtio-net-pci,netdev=card,mac={mac}")
-        if self.ssh:
-            forwards = "".join(f",hostfwd=tcp:127.0.0.1:{port}-{address}:22" for address, port in self.ssh.items())
-            yield from ("-netdev", f"user,id=user,net={NODES_NETWORK},host=10.0.0.2,restrict=on{forwards}")
-            yield from ("-netdev", "hubport,id=user-port,hubid=0,netdev=user")
+        forward = f"hostfwd=tcp:127.0.0.1:{self.ssh}-{self.address}:22"
+        yield from ("-netdev", f"user,id=user,net={NODES_NETWORK},host={self.gateway},ipv6=off,restrict=on,{forward}")
+        yield from ("-netdev", "hubport,id=user-port,hubid=0,netdev=user")
         if self.cable:
             own, other = self.cable
             ends = f"local.type=inet,local.host=127.0.0.1,local.port={own}"

@@ -112,21 +112,20 @@ class Lab:
         return bundles.build(of or self.plan, self.wheels, **changes)
 
     def node(self, number: int, nvme: Sequence[Path], *, together: bool = False) -> Node:
-        """A new machine for a node. `together`: with a cable to the other node; the first has the gateway."""
+        """A new machine for a node. `together`: with a cable to the other one."""
         of = self.plan.nodes[number - 1]
         folder = self.folder / of.name
         folder.mkdir()
         cable = (self._cable[number - 1], self._cable[2 - number]) if together else None
-        forwards = {str(of.address): self._ssh[number - 1]}
-        if together:
-            forwards = {str(one.address): port for one, port in zip(self.plan.nodes, self._ssh, strict=True)}
+        # Each guest has a gateway of its own, so that either can be switched off.
+        link = Link(str(of.address), self._ssh[number - 1], gateway=f"10.0.0.{100 * number}", cable=cable)
         hardware = Hardware(
             name=of.name,
             image=self.image,
             root=media.overlay(folder / "root.qcow2", self.image.root),
             seed=media.seed(folder / "seed.iso", render.user_data(self.plan, of), _network(of), of.name),
             wheels=self._wheels,
-            link=Link(cable, {} if together and number > 1 else forwards),
+            link=link,
             console=folder / "console.log",
             models=self.models,
             nvme=tuple(nvme),
@@ -140,6 +139,10 @@ class Lab:
         """A blank NVMe disk."""
         return media.blank(self.folder / name)
 
+    def foreign_disk(self, name: str) -> Path:
+        """An NVMe disk with somebody's file system on it."""
+        return media.foreign(self.folder / name)
+
     def close(self, *, keep: bool = False) -> None:
         """Switch everything off and clean up; `keep`: the folder stays, for its logs."""
         for guest in self.guests:
@@ -150,4 +153,4 @@ class Lab:
 
 def _network(of: NodePlan) -> Mapping[str, Any]:
     prefix = NODES_NETWORK.rpartition("/")[2]
-    return {"version": 2, "ethernets": {"eth0": {"addresses": [f"{of.address}/{prefix}"], "gateway4": "10.0.0.2"}}}
+    return {"version": 2, "ethernets": {"eth0": {"addresses": [f"{of.address}/{prefix}"]}}}

@@ -56,6 +56,12 @@ def blank(target: Path, gib: float = BLANK_GIB) -> Path:
     return target
 
 
+def foreign(target: Path) -> Path:
+    """A disk with a file system that is not ours."""
+    subprocess.run(["mkfs.ext4", "-q", "-L", "somebodys", str(blank(target))], check=True)
+    return target
+
+
 def overlay(target: Path, base: Path) -> Path:
     """A disk that begins as another and keeps its own changes."""
     command = ["qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", str(base), str(target)]

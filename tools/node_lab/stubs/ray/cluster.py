@@ -90,6 +90,7 @@ def raylet(asked: dict[str, str], head: tuple[str, int]) -> None:
     own = asked["node-ip-address"]
     ports = [int(asked[name]) for name in LISTENERS]
     ports += [int(asked["ray-client-server-port"])] if "head" in asked else []
+    ports += [int(os.environ["DASHBOARD_METRIC_PORT"])] if "head" in asked else []
     kept = [listen(own, port) for port in ports]
     kept += [listen("127.0.0.1", int(asked["dashboard-port"]))] if "head" in asked else []
     lost_since = time.monotonic()

@@ -1,0 +1,173 @@
+"""Two nodes of a stack on one network: a worker with two disks that boots first, then its head; losses and returns."""
+
+from __future__ import annotations
+
+import json
+from ipaddress import IPv4Address
+
+import pytest
+
+from cloud_init.bundle import Bundle
+from cloud_init.services import Unit
+from infra.vocabulary import Zone
+from tests.node.probes import eventually, journal, serves_again
+from tools.node_lab.lab import Lab, Node
+
+QUICK_S = {"credentials": 20, "clock": 4, "readiness": 200}
+FOREIGN = 1024**2
+"""Bytes at the start of a disk that must stay as they are."""
+
+
+@pytest.fixture(scope="module")
+def worker(lab: Lab) -> Node:
+    """The second node, with two local disks of which one carries somebody's file system."""
+    return lab.node(2, [lab.disk("blank"), lab.foreign_disk("foreign")], together=True)
+
+
+@pytest.fixture(scope="module")
+def head(lab: Lab) -> Node:
+    """The first node."""
+    return lab.node(1, [lab.disk("local")], together=True)
+
+
+@pytest.fixture(scope="module")
+def bundle(lab: Lab) -> Bundle:
+    """The stack's bundle, one for both."""
+    return lab.bundle(deadlines_s=QUICK_S)
+
+
+@pytest.fixture(autouse=True)
+def on(request: pytest.FixtureRequest, worker: Node) -> None:
+    """When the first boot has failed, the others do not wait for deadlines."""
+    if request.node.name != "test_a_disk_with_a_signature":
+        assert worker.guest.running, "the worker did not boot"
+
+
+def ray_nodes(node: Node) -> list[str]:
+    """What the head counts."""
+    head = f"{node.plan.serving.head_address}:{node.plan.serving.ray_gcs_port}"
+    done = node.shell.run(f"/opt/huddle/current/bin/huddle-ray-nodes {head}")
+    return list(json.loads(done.out)) if done.code == 0 else []
+
+
+def both(node: Node) -> list[str]:
+    """The addresses of all nodes."""
+    return [str(one.address) for one in node.plan.nodes]
+
+
+def open_ports(scanner: Node, address: IPv4Address, ports: list[int]) -> list[int]:
+    """Which ports answer a TCP connection from another machine, asked as a user without rights."""
+    program = (
+        "import socket, sys\n"
+        "for port in map(int, sys.argv[2:]):\n"
+        "    with socket.socket() as s:\n"
+        "        s.settimeout(5)\n"
+        "        print(port if s.connect_ex((sys.argv[1], port)) == 0 else '', end=' ')\n"
+    )
+    words = " ".join(map(str, ports))
+    return [
+        int(port) for port in scanner.shell.out(f"python3 - {address} {words}", user="nobody", stdin=program).split()
+    ]
+
+
+def test_a_disk_with_a_signature(worker: Node, lab: Lab) -> None:
+    """A local disk with somebody's data: refused in one sentence, nothing written, the machine lets us in."""
+    disk = lab.folder / "foreign"
+    before = disk.open("rb").read(FOREIGN)
+    worker.boot()
+    assert worker.shell.run("cloud-init status --wait", timeout_s=400).code == 0
+    said = journal(worker, "huddle-nvme.service")
+    assert "carries a signature (ext4) that is not ours; nothing was written" in said
+    assert worker.shell.out("systemctl is-failed huddle-nvme.service").strip() == "failed"
+    assert worker.shell.run("findmnt /mnt/nvme").code != 0
+    worker.shell.out("sync")
+    assert disk.open("rb").read(FOREIGN) == before
+
+
+def test_two_disks(worker: Node) -> None:
+    """Two local disks: one RAID 0, after the operator has done what the sentence said."""
+    worker.shell.out("wipefs --all --quiet /dev/nvme1n1 && systemctl restart huddle-nvme.service")
+    worker.shell.out("systemctl start mnt-nvme.mount huddle-workspace.service")
+    assert "raid0" in worker.shell.out("lsblk --noheadings --output TYPE /dev/nvme0n1")
+    size = int(worker.shell.out("findmnt --noheadings --bytes --output SIZE /mnt/nvme"))
+    assert size > 11 * 1024**3
+
+
+def test_the_worker_serves_without_its_head(worker: Node, bundle: Bundle) -> None:
+    """The worker boots before its head: it serves, waits for the head, and says so."""
+    done = worker.apply(bundle)
+    assert done.code == 0, f"{done.out}\n{done.err}"
+    assert worker.status()["warnings"] == [f"Ray does not know this node as {worker.of.address}"]
+    assert f"waiting for the head {worker.plan.serving.head_address}" in journal(worker, Unit.RAY)
+
+
+def test_the_head_comes(head: Node, worker: Node, bundle: Bundle) -> None:
+    """The head boots: the worker joins by itself, both serve."""
+    head.boot()
+    head.shell.run("cloud-init status --wait", timeout_s=400)
+    done = head.apply(bundle)
+    assert done.code == 0, f"{done.out}\n{done.err}"
+    eventually(lambda: ray_nodes(head) == both(head), "the worker joins")
+    for node in (head, worker):
+        assert node.serves("hl")
+
+
+def test_names(head: Node, worker: Node) -> None:
+    """Host names mean private addresses, on both nodes, and never loopback."""
+    for node in (head, worker):
+        for other in node.plan.nodes:
+            assert node.shell.out(f"getent ahostsv4 {other.name}").split()[0] == str(other.address)
+
+
+def test_from_the_other_node(head: Node, worker: Node) -> None:
+    """A scan from the other node reaches what the port table lets nodes call, and nothing else."""
+    flows = [flow for flow in head.plan.ports if flow.listener is Zone.NODES]
+    listening = {
+        int(line.split()[3].rpartition(":")[2])
+        for line in head.shell.out("ss --tcp --listening --numeric --no-header").splitlines()
+    }
+    allowed = {
+        port
+        for flow in flows
+        if Zone.NODES in flow.callers or flow.name == "ssh"
+        for first, last in flow.ports
+        for port in range(first, last + 1)
+    }
+    reached = set(open_ports(worker, head.of.address, sorted(listening)))
+    assert reached <= allowed, f"reached although not allowed: {sorted(reached - allowed)}"
+    assert head.plan.serving.ray_gcs_port in reached, "the scan works"
+
+
+def test_a_second_ray(worker: Node) -> None:
+    """A second Ray on a machine is refused by name, and ours starts when it is gone."""
+    worker.shell.out(f"systemctl stop {Unit.RAY}")
+    worker.shell.out("cp /bin/sleep /run/gcs_server && systemd-run --unit lab-ray --collect /run/gcs_server 600")
+    try:
+        worker.shell.out(f"systemctl start --no-block {Unit.RAY}")
+        refusal = "another Ray runs on this machine; stop it first"
+        eventually(lambda: refusal in journal(worker, Unit.RAY), "the guard refuses")
+        assert worker.shell.run("pgrep --exact raylet").code == 1
+    finally:
+        worker.shell.out("systemctl stop lab-ray.service")
+    eventually(lambda: ray_nodes(worker) == both(worker), "our own Ray joins again")
+
+
+def test_head_loss_and_return(head: Node, worker: Node) -> None:
+    """The head loses power and comes back: the worker serves on meanwhile, and joins again by itself."""
+    head.shell.disconnect()
+    head.guest.cut_power()
+    eventually(lambda: worker.shell.run("pgrep --exact raylet").code == 1, "the worker notices")
+    assert worker.serves("hl")
+    head.boot()
+    serves_again(head)
+    eventually(lambda: ray_nodes(head) == both(head), "both are there again")
+
+
+def test_the_worker_reboots(worker: Node) -> None:
+    """The worker reboots: its array is assembled, nothing is formatted, it serves."""
+    worker.reboot()
+    serves_again(worker)
+    said = journal(worker, "huddle-nvme.service")
+    assert "2 local disk(s) ready" in said
+    assert "creating" not in said
+    assert "formatting" not in said

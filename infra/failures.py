@@ -106,6 +106,28 @@ def _busy(_: re.Match[str], __: Plan) -> Failure:
     )
 
 
+def _subscribed(match: re.Match[str], plan: Plan) -> Failure:
+    return Failure(
+        f"Product {match.group(1)} has subscriptions that this program did not make; Azure does not delete it.",
+        f"See whose: `infra products -s {plan.stack}`. Move or delete them in the portal, or keep the product with "
+        "`published: false`.",
+    )
+
+
+def _closed_at_creation(_: re.Match[str], __: Plan) -> Failure:
+    return Failure(
+        "Azure does not create a gateway whose public endpoint is closed.",
+        "Set gateway.public_access to enabled, run `up`, then set it to disabled and run `up` again.",
+    )
+
+
+def _old_api(match: re.Match[str], _: Plan) -> Failure:
+    return Failure(
+        f"Azure does not take tier {match.group(1)} with the API version of the installed azure-native release.",
+        "Take a newer pulumi-azure-native (requirements/infra.in, `make lock`), or tier StandardV2.",
+    )
+
+
 def _protected(_: re.Match[str], plan: Plan) -> Failure:
     return Failure(
         f"Data and gateway of `{plan.stack}` are protected from deletion.",
@@ -131,6 +153,9 @@ _PATTERNS = tuple(
         (r"Changing property '([^']+)' is not allowed", _immutable),
         (r"InUseSubnetCannotBeDeleted", _subnet_in_use),
         (r"AnotherOperationInProgress|another operation on this or dependent resource", _busy),
+        (r"Product '([^']+)' has subscriptions", _subscribed),
+        (r"publicNetworkAccess.{0,80}is not enabled during service creation", _closed_at_creation),
+        (r"Operation on (\w+) SKU is only supported in the api-versions", _old_api),
         (r"is protected|cannot be deleted.*protect", _protected),
         (r"DefaultAzureCredential|az login|no credentials", _credentials),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -69,16 +69,38 @@ def _be_sure(rotation: Rotation, yes: bool) -> None:
         raise typer.Exit(EXIT_REFUSED)
 
 
-def products(stack: Stack = "dev", as_json: Json = False) -> None:
+def products(
+    stack: Stack = "dev",
+    leaving: Annotated[
+        bool, typer.Option("--leaving", help="Only ask whether `up` would take products that others subscribed to.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
     """Show whose products and subscriptions stand in the gateway; exit code 1 when `up` would take some of others."""
     plan = program.load_plan(stack)
+    if leaving and not _products_leave(plan):
+        return
     found = take_inventory(plan)
-    if as_json:
+    if leaving:
+        _say(found.refusals)
+    elif as_json:
         _print_json(_as_json(found))
     else:
         _show(plan, found)
     if found.refusals:
         raise typer.Exit(EXIT_REFUSED)
+
+
+def _products_leave(plan: Plan) -> bool:
+    """Whether a product that the last `up` left is no longer planned: only then need Azure be asked."""
+    from infra import live_stack  # noqa: PLC0415
+
+    try:
+        deployed = live_stack.outputs(plan.stack).get("products") or ()
+    except InputError:
+        return False  # no state: nothing of ours stands anywhere
+    planned = {product.id.casefold() for product in plan.gateway.products}
+    return any(product.casefold() not in planned for product in deployed)
 
 
 def take_inventory(plan: Plan) -> Inventory:
@@ -115,7 +137,11 @@ def _show(plan: Plan, found: Inventory) -> None:
     )
     for heading, items in rows:
         typer.echo(f"{heading}: {', '.join(items) or 'none'}")
-    for refusal in found.refusals:
+    _say(found.refusals)
+
+
+def _say(refusals: Iterable[str]) -> None:
+    for refusal in refusals:
         typer.echo(f"error: {refusal}", err=True)
 
 

@@ -54,7 +54,7 @@ def _existing(settings: Settings, _: Mapping[str, str]) -> Findings:
         if subnet.overlaps(existing.subnet):
             yield (
                 "gateway.existing.subnet",
-                f"{existing.subnet} overlaps network.{key} {subnet}; it is the gateway's own",
+                f"{existing.subnet} overlaps network.{key} {subnet}; choose other ranges",
             )
 
 

@@ -106,6 +106,12 @@ def lack_of_secrets(stack: str, missing: Sequence[str]) -> str | None:
     )
 
 
+def products_of_others(stack: str) -> int:
+    """Exit status 1, with the reason said, when `up` would delete a product that others subscribed to."""
+    command = [str(ROOT / ".venv/bin/infra"), "products", "--leaving", "-s", stack]
+    return subprocess.run(command, check=False, stdout=sys.stderr).returncode
+
+
 def run_pulumi(engine: Engine, command: list[str], stack: str) -> int:
     """Run pulumi on this terminal and, when it fails, say what that means. Exit status: pulumi's own.
 
@@ -166,6 +172,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except stack_secrets.StackNotReadyError as error:
             print(error, file=sys.stderr)
             return EXIT_NOT_READY
+    if options.action == "up" and (refused := products_of_others(options.stack)):
+        return refused
     print(f"pulumi {options.action} of stack {options.stack} (Pulumi {engine.version})", file=sys.stderr, flush=True)
     return run_pulumi(engine, [options.action, "--stack", options.stack, *options.flags], options.stack)
 

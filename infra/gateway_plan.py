@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from infra.settings import PoolMember, Product, Settings
 from infra.skus import GATEWAY_TIERS, TierFacts
-from infra.vocabulary import GatewayInbound, PublicAccess, QuotaPeriod, Topology
+from infra.vocabulary import Affinity, GatewayInbound, PublicAccess, QuotaPeriod, Topology
 
 if TYPE_CHECKING:
     from infra.plan import NodePlan
@@ -16,6 +17,10 @@ WRAPPER_API_PATH = "v1"
 """Where a node's wrapper offers the API."""
 POOL = "nodes"
 """The gateway's backend pool over all nodes; one over some of them has their numbers behind."""
+
+
+HOME, AWAY = 1, 2
+"""Priorities of a product's own node and of the others, which take over when it is out."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +139,7 @@ def gateway_plan(settings: Settings, nodes: tuple[NodePlan, ...]) -> GatewayPlan
     gateway = settings.gateway
     serving = frozenset().union(*(nodes_of(settings, name) for name in settings.serving.models))
     backends = {node.number: _backend(settings, node) for node in nodes if node.number in serving}
-    pools = {name: nodes_of_product(settings, product) for name, product in gateway.products.items()}
+    pools = _pools(settings, backends, serving)
     return GatewayPlan(
         facts=GATEWAY_TIERS[gateway.tier],
         units=gateway.units,
@@ -144,23 +149,31 @@ def gateway_plan(settings: Settings, nodes: tuple[NodePlan, ...]) -> GatewayPlan
         publisher_email=gateway.publisher_email,
         api_path=gateway.api_path,
         products=tuple(
-            _product(name, product, settings, pool_id(pools[name], serving))
-            for name, product in sorted(gateway.products.items())
+            _product(name, product, settings, pools[name].id) for name, product in sorted(gateway.products.items())
         ),
         backends=tuple(backends.values()),
-        pools=tuple(
-            PoolPlan(
-                pool_id(numbers, serving),
-                tuple(backends[number] for number in sorted(numbers) if not backends[number].drained),
-            )
-            for numbers in sorted(set(pools.values()), key=sorted)
-        ),
+        pools=tuple(sorted(set(pools.values()), key=lambda pool: pool.id)),
         keys_in_key_vault=gateway.keys_in_key_vault,
         existing=_existing(gateway.existing.id) if gateway.existing else None,
         azure_openai_api=gateway.azure_openai_api,
         bearer_api=gateway.bearer_api,
         cors_origins=gateway.cors_origins,
     )
+
+
+def _pools(settings: Settings, backends: Mapping[int, BackendPlan], serving: frozenset[int]) -> dict[str, PoolPlan]:
+    """Each product's pool: shared by all that go to the same nodes, or its own, with a home, for affinity."""
+    found: dict[str, PoolPlan] = {}
+    for place, (name, product) in enumerate(sorted(settings.gateway.products.items())):
+        numbers = nodes_of_product(settings, product)
+        members = tuple(backends[number] for number in sorted(numbers) if not backends[number].drained)
+        if settings.gateway.affinity is Affinity.PRODUCT:
+            home = members[place % len(members)]
+            members = tuple(replace(member, priority=HOME if member is home else AWAY) for member in members)
+            found[name] = PoolPlan(f"{POOL}-for-{name}", members)
+        else:
+            found[name] = PoolPlan(pool_id(numbers, serving), members)
+    return found
 
 
 def nodes_of(settings: Settings, model: str) -> frozenset[int]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from infra.gateway_plan import models_of, nodes_of
 from infra.settings import Product, Settings
 from infra.skus import GATEWAY_TIERS
-from infra.vocabulary import GatewayInbound, GatewayTier, PublicAccess
+from infra.vocabulary import Affinity, GatewayInbound, GatewayTier, PublicAccess
 
 CLASSIC_TIERS = frozenset({GatewayTier.DEVELOPER, GatewayTier.PREMIUM})
 BUILT_IN_PRODUCTS = frozenset({"starter", "unlimited"})
@@ -122,6 +122,8 @@ def _pool(settings: Settings, _: Mapping[str, str]) -> Findings:
         for number in numbers:
             if not 1 <= number <= count:
                 yield f"gateway.{key}", f"{number} is not a node; allowed: 1-{count}"
+    if gateway.pool and gateway.affinity is not Affinity.NONE:
+        yield "gateway.pool", f"can't stand beside `affinity: {gateway.affinity}`, which sets priorities itself"
     served: dict[frozenset[int], str] = {}
     for model in sorted(settings.serving.models):
         served.setdefault(nodes_of(settings, model), model)

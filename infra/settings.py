@@ -13,6 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstr
 
 from infra.skus import VM_SIZES
 from infra.vocabulary import (
+    Affinity,
     BastionSku,
     Delivery,
     DiskSku,
@@ -320,6 +321,10 @@ class Gateway(Section):
     )
     keys_in_key_vault: bool = Field(
         False, description="Whether the stack's key vault also holds every subscription's keys, for its operators."
+    )
+    affinity: Affinity = Field(
+        Affinity.NONE,
+        description="`product` sends each product to a node of its own, for its prefix cache; others take over for it.",
     )
     drain: tuple[NodeNumber, ...] = Field((), description="Nodes that get no requests, for as long as they stand here.")
     pool: dict[int, PoolMember] = Field(

@@ -88,6 +88,14 @@ class PublicAccess(StrEnum):
 
 
 @verify(UNIQUE)
+class Affinity(StrEnum):
+    """Whether requests that share a prompt's beginning go to the same node, whose prefix cache then knows it."""
+
+    NONE = "none"
+    PRODUCT = "product"
+
+
+@verify(UNIQUE)
 class QuotaPeriod(StrEnum):
     """After how long a token quota starts anew: the words of the `llm-token-limit` policy, in lower case.
 
@@ -197,6 +205,7 @@ class NsgPriority(IntEnum):
 
     WRAPPER_FROM_GATEWAY = 1000
     SSH_FROM_BASTION = 1010
+    SSH_FROM_NETWORK = 1020
     RAY_GCS = 1100
     RAY_NODE_MANAGER = 1110
     RAY_OBJECT_MANAGER = 1120

@@ -71,6 +71,12 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"pool": {"0": {}}}, "gateway.pool", "0 is not a node; allowed: 1-2"),
     ({"pool": {"1": {"weight": 0}}}, "gateway.pool.1.weight", "must be 1 or more"),
     ({"pool": {"1": {"priority": 101}}}, "gateway.pool.1.priority", "must be 100 or less"),
+    (
+        {"affinity": "product", "pool": {"1": {"weight": 2}}},
+        "gateway.pool",
+        "can't stand beside `affinity: product`, which sets priorities itself",
+    ),
+    ({"affinity": "cookie"}, "gateway.affinity", "allowed: 'none', 'product'"),
     ({"api_path": "llm"}, "gateway.api_path", "it must match"),
     ({"existing": {**EXISTING, "id": "contoso"}}, "gateway.existing.id", "it must match"),
     (
@@ -132,6 +138,20 @@ def test_a_drained_node_is_out_of_every_pool_and_still_known(drain: set[int], co
     (pool,) = built.pools
     assert {member.id for member in pool.members} == {f"node-{n}" for n in range(1, count + 1) if n not in drain}
     assert pool.id == "nodes", "the pool keeps its name, so products keep their policies"
+
+
+def test_with_affinity_each_product_has_a_home_and_others_take_over() -> None:
+    products = {name: {"display_name": name} for name in ("a1", "b1", "c1")}
+    built = plan(gateway={"affinity": "product", "products": products}).gateway
+    homes = {pool.id: {member.id: member.priority for member in pool.members} for pool in built.pools}
+    assert homes == {
+        "nodes-for-a1": {"node-1": 1, "node-2": 2},
+        "nodes-for-b1": {"node-1": 2, "node-2": 1},
+        "nodes-for-c1": {"node-1": 1, "node-2": 2},
+    }
+    assert {each.id: each.pool for each in built.products} == {name: f"nodes-for-{name}" for name in products}
+    drained = plan(gateway={"affinity": "product", "products": products, "drain": [1]}).gateway
+    assert [[member.priority for member in pool.members] for pool in drained.pools] == [[1], [1], [1]]
 
 
 def test_more_nodes_than_a_pool_holds_are_refused() -> None:

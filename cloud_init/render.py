@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 
-from cloud_init import disks
+from cloud_init import disks, node_facts
 from cloud_init.files import NodeFile, text_file
 from cloud_init.templating import render, text
 from infra.plan import NodePlan, Plan
@@ -28,7 +28,7 @@ def user_data(plan: Plan, node: NodePlan) -> str:
         "user-data/user-data.yaml.j2",
         plan=plan,
         node=node,
-        packages=sorted({*disks.packages(plan), "python3-venv", "bzip2"}),
+        packages=node_facts.packages(plan),
         files=_files(plan, node),
         model_mount=disks.model_mount(plan),
     )

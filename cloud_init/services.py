@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import UNIQUE, StrEnum, verify
 from hashlib import sha256
 
+from cloud_init import firewall
 from infra.plan import NodePlan, Plan
 from infra.vocabulary import Role, Topology
 
@@ -18,6 +19,7 @@ from infra.vocabulary import Role, Topology
 class Unit(StrEnum):
     """Our services, by the names in the port table."""
 
+    FIREWALL = "huddle-firewall.service"
     RAY = "huddle-ray.service"
     MODELS = "huddle-models.service"
     VLLM = "huddle-vllm.service"
@@ -61,6 +63,7 @@ def _services(plan: Plan, node: NodePlan, code: Mapping[Unit, tuple[str, ...]]) 
     own = f"nodes/{node.name}"
     libraries = "requirements/engine.lock"
     distributed = plan.serving.topology is Topology.DISTRIBUTED
+    yield Service(Unit.FIREWALL, restart_on=(_unit_file(Unit.FIREWALL),), reload_on=(f"rootfs{firewall.PATH}",))
     yield Service(
         Unit.RAY,
         restart_on=(_unit_file(Unit.RAY), "bin/huddle-ray", "bin/huddle-ray-guard", f"{own}/ray.env", libraries),

@@ -135,8 +135,8 @@ def test_apt_waits_for_its_lock_and_brings_no_extras() -> None:
 
 
 def test_packages_follow_the_model_store() -> None:
-    assert config("dev")["packages"] == ["bzip2", "mdadm", "python3-venv", "xfsprogs"]
-    assert config("azure-files")["packages"] == ["bzip2", "mdadm", "nfs-common", "python3-venv", "xfsprogs"]
+    assert config("dev")["packages"] == ["bzip2", "mdadm", "nftables", "python3-venv", "xfsprogs"]
+    assert config("azure-files")["packages"] == ["bzip2", "mdadm", "nfs-common", "nftables", "python3-venv", "xfsprogs"]
 
 
 def test_the_shared_disk_is_mounted_read_only_without_replaying_its_journal() -> None:

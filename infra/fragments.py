@@ -8,8 +8,8 @@ from pathlib import Path
 
 from infra.errors import Fault, InputError
 from infra.gateway_plan import PolicyFragmentPlan
+from infra.gateway_settings import PolicyFragments
 from infra.plan import Plan
-from infra.settings import PolicyFragments
 
 
 def with_fragments(plan: Plan, wanted: PolicyFragments, root: Path, file: str) -> Plan:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from infra.settings import PoolMember, Product, Settings
+from infra.gateway_settings import PoolMember, Product
+from infra.settings import Settings
 from infra.skus import GATEWAY_TIERS, TierFacts
 from infra.vocabulary import Affinity, GatewayInbound, PublicAccess, QuotaPeriod, Topology
 

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from infra.gateway_plan import models_of, nodes_of
-from infra.settings import Product, Settings
+from infra.gateway_settings import Product
+from infra.settings import Settings
 from infra.skus import GATEWAY_TIERS
 from infra.vocabulary import Affinity, GatewayInbound, GatewayTier, PublicAccess
 

@@ -1,0 +1,75 @@
+"""Kinds of values in a stack file, and the base of every section: a misspelt key is an error."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Network
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationInfo, field_validator
+
+
+def network_of(value: object) -> IPv4Network:
+    """Accept only text in CIDR form with no host bits, such as 10.0.0.0/24."""
+    if not isinstance(value, str | IPv4Network):
+        raise ValueError("must be an IPv4 network in CIDR form, such as 10.0.0.0/24")
+    try:
+        return IPv4Network(value)
+    except ValueError as error:
+        raise ValueError(f"must be an IPv4 network in CIDR form, such as 10.0.0.0/24 ({error})") from error
+
+
+def text_of(value: object) -> object:
+    """Let a bare YAML number stand for its text: `zone: 1`."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def defaults_of(value: object) -> object:
+    """Let a key with nothing after it stand for its defaults: `llama-3.1-8b:`."""
+    return {} if value is None else value
+
+
+def named(value: object) -> object:
+    """Let a bare name stand for an entry without further facts: `subscriptions: [web, {name: app, owner: Ada}]`."""
+    return {"name": value} if isinstance(value, str) else value
+
+
+Cidr = Annotated[IPv4Network, BeforeValidator(network_of)]
+Slug = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,48}[a-z0-9]$")]
+TagKey = Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=r"^[^<>%&\\?/]+$")]
+TagValue = Annotated[str, StringConstraints(max_length=256)]
+SshPublicKey = Annotated[
+    str, StringConstraints(pattern=r"^(ssh-ed25519|ssh-rsa|ecdsa-sha2-\S+) [A-Za-z0-9+/=]+( .*)?$")
+]
+ZoneNumber = Annotated[Literal["1", "2", "3"], BeforeValidator(text_of)]
+Port = Annotated[int, Field(ge=1024, le=65_535)]
+NodeNumber = Annotated[int, Field(ge=1, strict=True)]
+Origin = Annotated[str, StringConstraints(pattern=r"^https?://[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]{1,5})?$")]
+VnetId = Annotated[
+    str,
+    StringConstraints(
+        pattern=r"(?i)^/subscriptions/[0-9a-f-]{36}/resourceGroups/[^/]+/providers/Microsoft\.Network/virtualNetworks/[^/]+$"
+    ),
+]
+GatewayId = Annotated[
+    str,
+    StringConstraints(
+        pattern=r"(?i)^/subscriptions/[0-9a-f-]{36}/resourceGroups/[^/]+/providers/Microsoft\.ApiManagement/service/[^/]+$"
+    ),
+]
+Email = Annotated[str, StringConstraints(pattern=r"^[^@\s]+@[^@\s]+\.[^@\s]+$", max_length=254)]
+Guid = Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$")]
+
+
+class Section(BaseModel):
+    """Base of every settings section: frozen, and a misspelt key is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_switch_for_a_number(cls, value: object, info: ValidationInfo) -> object:
+        """Refuse `count: yes`, which Python would count as 1."""
+        field = cls.model_fields[str(info.field_name)]
+        if isinstance(value, bool) and field.annotation in (int, float, int | None):
+            raise ValueError("must be a number, not a switch")
+        return value

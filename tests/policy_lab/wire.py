@@ -18,6 +18,7 @@ import yaml
 
 from cloud_init import prompts
 from cloud_init.wrapper_config import CURRENT, wrapper_config
+from components.gateway.doors import host_of
 from infra.plan import Plan
 from simulator.policy_lab.counters import Algorithm, Counters
 from simulator.policy_lab.exchange import Surroundings
@@ -93,13 +94,16 @@ async def wire(directory: Path, algorithm: Algorithm = Algorithm.SLIDING_WINDOW,
             direct = f"http://127.0.0.1:{port}"
             await _ready(direct, process)
             made = service(algorithm, **gateway)
-            sender = HttpSender({backend.url: f"{direct}/v1" for backend in made.backends})
+            addresses = {backend.url: f"{direct}/v1" for backend in made.backends}
+            sender = HttpSender(addresses)
             around = Surroundings(
                 Counters(made.algorithm), Backends(made.backends, made.pools), sender, _clock, asyncio.sleep
             )
             lines: list[str] = []
             front = Gateway(made, around)
             async with serving(front, log=lines.append) as front_port:
+                # The gateway's own name leads back to it, as public DNS does.
+                addresses[f"https://{host_of(built.gateway, built.names)}"] = f"http://127.0.0.1:{front_port}"
                 yield Wire(f"http://127.0.0.1:{front_port}", direct, engine, front, log, lines)
             await sender.close()
         finally:

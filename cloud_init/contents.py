@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 
-from cloud_init import disks, environment, node_facts, prompts, registry_subset, serving_code, wheel
+from cloud_init import disks, environment, firewall, node_facts, prompts, registry_subset, serving_code, wheel
 from cloud_init.services import Service, Unit, fingerprint, services
 from cloud_init.templating import render, text
 from cloud_init.wrapper_config import RELOADABLE, wrapper_config
@@ -68,7 +68,7 @@ def _common(plan: Plan) -> Iterator[tuple[str, bytes]]:
 def _rootfs(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "/usr/local/bin/huddle", text("bin/huddle-on-path")
     yield "/etc/hosts", render("etc/hosts.j2", nodes=plan.nodes)
-    for file in disks.files(plan):
+    for file in (*disks.files(plan), firewall.file(plan)):
         yield file.path, file.text
     if plan.serving.topology is Topology.DISTRIBUTED:
         yield "/etc/sysctl.d/60-huddle.conf", render("etc/sysctl.conf.j2", ports=COLLECTIVE_PORTS)
@@ -87,7 +87,7 @@ def unit_text(plan: Plan, unit: Unit) -> str:
         gateway_subnet=plan.addresses.subnets[Zone.GATEWAY],
         engine_stop_s=ENGINE_STOP_S,
         wrapper_stop_s=WRAPPER_STOP_S,
-        staging_deadline_s=node_facts.DEADLINES_S["staging"],
+        staging_deadline_s=node_facts.DEADLINES_S["store"] + node_facts.DEADLINES_S["staging"],
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from cloud_init import catalogue, disks, prompts
+from cloud_init import catalogue, disks, firewall, prompts
 from cloud_init.services import Credential, Unit, serves
 from huddle import versions
 from infra.plan import NodePlan, Plan
@@ -28,6 +28,7 @@ DEADLINES_S: Mapping[str, int] = MappingProxyType(
         "packages": 300,
         "credentials": 240,
         "libraries": 2400,  # 4 GB of wheels, while the model is staged
+        "store": 120,  # for a publication to end; after that a node that has its copy goes on
         "staging": 2400,  # 480 GB at the 200 MB/s of a P30, less where nodes share it
         "readiness": 900,  # 276 s is the longest start that was measured (70B, all caches cold; h100_measurements 1.2)
     }
@@ -41,6 +42,11 @@ def longest_s() -> int:
     return sum(DEADLINES_S.values()) - at_the_same_time + DEADLINES_S["readiness"]
 
 
+def packages(plan: Plan) -> list[str]:
+    """Debian packages that a node needs, sorted; day 0 and every bundle see to them."""
+    return sorted({*disks.packages(plan), firewall.PACKAGE, "python3-venv", "bzip2"})
+
+
 def node(plan: Plan, one: NodePlan, services: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The facts of one node."""
     distributed = plan.serving.topology is Topology.DISTRIBUTED
@@ -49,7 +55,7 @@ def node(plan: Plan, one: NodePlan, services: Sequence[dict[str, Any]]) -> dict[
         "role": one.role,
         "python": versions.load().engine.python,
         "address": str(one.address),
-        "packages": sorted({*disks.packages(plan), "python3-venv", "bzip2"}),
+        "packages": packages(plan),
         "enable": ["mnt-nvme.mount", "huddle-workspace.service", disks.model_mount(plan)],
         "services": list(services),
         "credentials": {
@@ -80,7 +86,13 @@ def _store(plan: Plan) -> dict[str, Any]:
     """Where the store is, and which one node writes to it (`huddle models publish`, docs/decisions/0006)."""
     store = plan.model_store
     device = disks.MODEL_DEVICE if store.kind is ModelStoreKind.SHARED_DISK else None
-    return {"kind": store.kind, "device": device, "mount": store.mount_path, "writer": plan.head.name}
+    return {
+        "kind": store.kind,
+        "device": device,
+        "mount": store.mount_path,
+        "unit": disks.model_mount(plan),
+        "writer": plan.head.name,
+    }
 
 
 def model(one: NodePlan) -> dict[str, Any]:

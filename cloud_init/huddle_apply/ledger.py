@@ -1,4 +1,7 @@
-"""The cold-start ledger: which phase took how long, and how it ended, in a file that anybody may read."""
+"""The cold-start ledger: when each phase began, how long it took and how it ended, in a file that anybody may read.
+
+Seconds count from the beginning of this application, which itself began `uptime_s` after the machine's boot.
+"""
 
 from __future__ import annotations
 
@@ -34,6 +37,7 @@ class Ledger:
     def __init__(self, layout: Layout, node: str, wanted: str) -> None:
         self._path = layout.status
         self._lock = Lock()
+        self._begin = time.monotonic()
         self._status: dict[str, Any] = {
             "format": FORMAT,
             "node": node,
@@ -44,6 +48,7 @@ class Ledger:
             "failed_phase": None,
             "warnings": [],
             "started": _now(),
+            "uptime_s": round(time.clock_gettime(time.CLOCK_BOOTTIME), 1),
             "finished": None,
             "phases": [],
             "restarted": [],
@@ -65,9 +70,9 @@ class Ledger:
         self._end(name, begin, "done")
 
     def _end(self, name: str, begin: float, result: str) -> None:
-        seconds = round(time.monotonic() - begin, 1)
+        seconds, begin_s = round(time.monotonic() - begin, 1), round(begin - self._begin, 1)
         with self._lock:
-            self._status["phases"].append({"name": name, "seconds": seconds, "result": result})
+            self._status["phases"].append({"name": name, "begin_s": begin_s, "seconds": seconds, "result": result})
         self._write()
         say(f"{name} {result} in {seconds} s")
 

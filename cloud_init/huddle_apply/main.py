@@ -5,6 +5,8 @@
     apply --boot   the same for the current bundle, with nothing to go back to
     apply [DIGEST] --stage
                    only stage the model files, of the current bundle or of that one
+    apply --open-store
+                   only mount the model store anew, once no publication is running
 
 Exit codes: 0 serves, 1 failed (with the log's end on stderr), 2 wrong use.
 """
@@ -26,7 +28,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from . import commands, credentials, files, libraries, machine, readiness, restarts, rootfs, staging, systemd
+from . import commands, credentials, files, libraries, machine, readiness, restarts, rootfs, staging, store, systemd
 from .credentials import Vault
 from .failure import ApplyError
 from .layout import Layout
@@ -47,6 +49,8 @@ def main(arguments: Sequence[str]) -> int:
     host = socket.gethostname()
     if options.stage:
         return _stage(layout, host, options.digest)
+    if options.open_store:
+        return _open_store(layout, host)
     digest = options.digest or layout.serving_digest()
     if digest is None:
         say("no bundle has been applied yet")
@@ -62,12 +66,13 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--identity-client-id", help="client id of the managed identity that may read them")
     parser.add_argument("--boot", action="store_true", help="re-apply the current bundle")
     parser.add_argument("--stage", action="store_true", help="only stage the model files")
+    parser.add_argument("--open-store", action="store_true", help="only mount the model store anew")
     parser.add_argument(_LOCK_FOR_PARENT, action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if bool(options.vault_uri) != bool(options.identity_client_id):
         parser.error("--vault-uri and --identity-client-id go together")
-    if not (options.digest or options.boot or options.stage):
-        parser.error("which bundle? give its digest, --boot or --stage")
+    if not (options.digest or options.boot or options.stage or options.open_store):
+        parser.error("which bundle? give its digest, --boot, --stage or --open-store")
     return options
 
 
@@ -107,6 +112,18 @@ def _stage(layout: Layout, host: str, digest: str | None) -> int:
     except ApplyError as error:
         sys.stderr.write(f"{error.log}\n{error}\n" if error.log else f"{error}\n")
         return 1
+    return 0
+
+
+def _open_store(layout: Layout, host: str) -> int:
+    """Before the unit stages. A store that cannot be had is said, and no failure: there may be a copy already."""
+    digest = layout.serving_digest()
+    try:
+        if digest is not None:
+            bundle = Unpacked.open(layout.bundles, digest, host)
+            store.reopen(layout, bundle.node["store"], bundle.deadline_s("store"))
+    except ApplyError as error:
+        sys.stderr.write(f"{error}\n")
     return 0
 
 
@@ -158,12 +175,21 @@ class Application:
                 credentials.generate(layout, name)
         with ThreadPoolExecutor(1) as pool:
             installing = pool.submit(self._install_libraries, bundle)
+            with ledger.phase("store"):
+                self._open_store(bundle)
             # Copying from the store needs no library, so it goes on meanwhile; the hub's client is one of them.
             if not staging.in_store(layout, bundle.model):
                 installing.result()
             with ledger.phase("staging"):
                 self._stage_as_service_user(bundle)
             installing.result()
+
+    def _open_store(self, bundle: Unpacked) -> None:
+        """A store that cannot be had does not stop a node that has its copy; staging says when it needs the store."""
+        try:
+            store.reopen(self._layout, bundle.node["store"], bundle.deadline_s("store"))
+        except ApplyError as failure:
+            self._ledger.warn(str(failure))
 
     def _stage_as_service_user(self, bundle: Unpacked) -> None:
         """The same program that the unit runs at boot, as the same user, so that either can go on with the files."""

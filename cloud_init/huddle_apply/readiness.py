@@ -17,6 +17,7 @@ from .systemd import UnitState
 from .unpacked import Unpacked
 
 PROMPT_HASH_HEADER = "X-Huddle-Prompt-SHA256"
+WRAPPER = "huddleai_api.service"
 BACKEND_KEY_HEADER = "X-Backend-Key"
 RESTARTS_THAT_ARE_TOO_MANY = 3
 """An engine that has died this often while we waited will not come up by waiting longer."""
@@ -95,7 +96,7 @@ def _refuse_broken(before: Mapping[str, UnitState], now: Mapping[str, UnitState]
 
 def _log_to_blame(now: Mapping[str, UnitState]) -> str:
     """Of what is not active, else of the wrapper, which says what it thinks of the engine."""
-    units = _not_active(now) or list(now)
+    units = _not_active(now) or [unit for unit in now if unit == WRAPPER] or list(now)
     return systemd.log_of(units[-1]) if units else ""
 
 

@@ -1,6 +1,8 @@
 """Model files on the node's own NVMe: copied from the shared store, else fetched from the model hub.
 
 Serving reads only this copy, so the store may be slow, busy or away. A copy that stops halfway goes on where it was.
+A published model has a manifest (`huddle models publish`): every byte is checked against it on the way, because the
+disk under a mount like ours may change. A model that somebody has copied there by hand is taken as it is.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,7 @@ from .layout import Layout
 from .ledger import say
 
 RECORD = ".staged.json"
+MANIFEST = "huddle-manifest.json"
 _PARTIAL = ".partial"
 _CHUNK_BYTES = 16 * 1024**2
 _REPORT_S = 10.0
@@ -30,11 +34,12 @@ _HUB_DEADLINE_S = 5400.0
 
 @dataclass(frozen=True)
 class Source:
-    """One file of the store: path below the model's directory, bytes, time of its last change (ns)."""
+    """One file of the store: path below the model's directory, bytes, last change (ns), digest if it is known."""
 
     path: str
     size: int
     changed: int
+    sha256: str | None = None
 
 
 def in_store(layout: Layout, model: Mapping[str, Any]) -> bool:
@@ -66,31 +71,52 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _stage(layout: Layout, model: Mapping[str, Any], bundle: Path, token: str, target: Path) -> None:
-    origin = layout.model_store / model["directory"]
-    sources = tuple(_sources(origin))
+    # Resolved once: a publication changes the link, and this copy must be of one version.
+    origin = (layout.model_store / model["directory"]).resolve()
     record = files.read_json(target / RECORD)
-    if sources:
-        if record.get("files") != _listing(sources):
-            _copy(origin, target, sources)
-    elif not record or record.get("revision", model["revision"]) != model["revision"]:
+    try:
+        published = _digest(model, origin)
+        if published is not None and record.get("digest") == published:
+            return
+        sources = tuple(_sources(origin))
+        if sources:
+            if published is not None or record.get("files") != _listing(sources):
+                _copy(origin, target, sources, published)
+            return
+    except OSError as error:
+        raise ApplyError(f"{origin} cannot be read ({error.strerror or error}); is it being published?") from error
+    if not record or record.get("revision", model["revision"]) != model["revision"]:
         _download(model, target, bundle, token)
+
+
+def _digest(model: Mapping[str, Any], origin: Path) -> str | None:
+    """The published version's digest; None for what was not published.
+
+    Raises:
+        ApplyError: the registry demands another one.
+    """
+    digest = files.read_json(origin / MANIFEST).get("digest")
+    if digest is not None and model["digest"] not in (None, digest):
+        raise ApplyError(f"the store's {model['name']} has digest {digest}, the registry says {model['digest']}")
+    return digest
 
 
 def _sources(origin: Path) -> Iterator[Source]:
     """The store's files; none when the model is not there. Links are followed: an alias shares its base's files."""
     if not (origin / "config.json").is_file():
         return
+    known = files.read_json(origin / MANIFEST).get("files", {})
     for path in sorted(origin.rglob("*")):
         if path.is_file():
-            facts = path.stat()
-            yield Source(path.relative_to(origin).as_posix(), facts.st_size, facts.st_mtime_ns)
+            facts, name = path.stat(), path.relative_to(origin).as_posix()
+            yield Source(name, facts.st_size, facts.st_mtime_ns, known.get(name, {}).get("sha256"))
 
 
 def _listing(sources: tuple[Source, ...]) -> list[list[Any]]:
     return [[source.path, source.size, source.changed] for source in sources]
 
 
-def _copy(origin: Path, target: Path, sources: tuple[Source, ...]) -> None:
+def _copy(origin: Path, target: Path, sources: tuple[Source, ...], published: str | None) -> None:
     (target / RECORD).unlink(missing_ok=True)
     progress = _Progress(sum(source.size for source in sources))
     needed = sum(source.size - _present(target, source) for source in sources)
@@ -101,7 +127,7 @@ def _copy(origin: Path, target: Path, sources: tuple[Source, ...]) -> None:
     for path in [path for path in target.rglob("*") if path.is_file()]:
         if path.relative_to(target).as_posix() not in wanted:
             path.unlink()
-    files.write_json(target / RECORD, {"files": _listing(sources)})
+    files.write_json(target / RECORD, {"files": _listing(sources), **({"digest": published} if published else {})})
 
 
 def _present(target: Path, source: Source) -> int:
@@ -115,22 +141,43 @@ def _present(target: Path, source: Source) -> int:
 def _copy_file(origin: Path, target: Path, source: Source, progress: _Progress) -> None:
     present = _present(target.parent, Source(target.name, source.size, source.changed))
     progress.add(present)
-    if target.is_file() and present == source.size:
+    if target.is_file() and present == source.size and (source.sha256 is None or _hash(target) == source.sha256):
         return
     partial = target.with_name(target.name + _PARTIAL)
     target.parent.mkdir(parents=True, exist_ok=True)
+    present = min(partial.stat().st_size, source.size) if partial.is_file() else 0
+    digest = sha256()
     with origin.open("rb") as reading, partial.open("ab") as writing:
+        if source.sha256 is not None and present:
+            _hash_into(digest, partial, present)
         reading.seek(present)
         writing.truncate(present)
         while chunk := reading.read(_CHUNK_BYTES):
             writing.write(chunk)
+            digest.update(chunk)
             progress.add(len(chunk))
         writing.flush()
         os.fsync(writing.fileno())
     if partial.stat().st_size != source.size:
         raise ApplyError(f"{origin} changed while it was copied; it is being published, apply again afterwards")
+    if source.sha256 is not None and digest.hexdigest() != source.sha256:
+        partial.unlink()
+        raise ApplyError(f"{origin} is not what its manifest says: it is being published, or publish it again")
     os.utime(partial, ns=(source.changed, source.changed))
     partial.replace(target)
+
+
+def _hash(path: Path) -> str:
+    digest = sha256()
+    _hash_into(digest, path, path.stat().st_size)
+    return digest.hexdigest()
+
+
+def _hash_into(digest: Any, path: Path, count: int) -> None:
+    with path.open("rb") as file:
+        while count > 0 and (chunk := file.read(min(_CHUNK_BYTES, count))):
+            digest.update(chunk)
+            count -= len(chunk)
 
 
 def _require_space(target: Path, needed: int) -> None:

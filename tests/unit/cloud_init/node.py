@@ -58,7 +58,7 @@ esac
     "apt-get": 'echo "apt-get $*" >>"$FAKE/calls"\n',
     "sysctl": 'echo "sysctl $*" >>"$FAKE/calls"\n',
 }
-WAITS_S = dict.fromkeys(("cloud_init", "clock", "credentials", "readiness"), 1)
+WAITS_S = dict.fromkeys(("cloud_init", "clock", "credentials", "store", "readiness"), 1)
 DEADLINES_S = {**WAITS_S, **dict.fromkeys(("packages", "libraries", "staging"), 120)}
 """Short where a test waits for what never comes; long where work is done."""
 

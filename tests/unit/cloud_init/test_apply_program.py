@@ -18,13 +18,14 @@ from cloud_init.templating import text
 from tests.unit.cloud_init import node as nodes
 from tests.unit.cloud_init.node import Delivered, FakeNode, deliver
 
-RAY, MODELS, VLLM, WRAPPER = (
+RAY, MODELS, VLLM, WRAPPER, PROBE = (
     "huddle-ray.service",
     "huddle-models.service",
     "huddle-vllm.service",
     "huddleai_api.service",
+    "huddle-probe.service",
 )
-ALL = f"{RAY} {MODELS} {VLLM} {WRAPPER}"
+ALL = f"{RAY} {MODELS} {VLLM} {WRAPPER} {PROBE}"
 MOUNTS = "mnt-nvme.mount huddle-workspace.service mnt-models.mount"
 
 
@@ -85,6 +86,7 @@ def test_first_bundle_serves(node: FakeNode, capsys: pytest.CaptureFixture[str])
         "packages",
         "credentials",
         "libraries",
+        "store",
         "staging",
         "switch",
         "services",

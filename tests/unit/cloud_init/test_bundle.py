@@ -173,7 +173,9 @@ def test_huddle_launch_takes_the_words_of_the_unit(kind: str, tmp_path: Path) ->
     assert command["argv"][:2] == ["/opt/huddle/current/venv/bin/vllm", "serve"]
     distributed = plans()[kind].serving.topology is Topology.DISTRIBUTED
     assert command["env"]["VLLM_HOST_IP"] == ("10.0.0.4" if distributed else "127.0.0.1")
-    assert command["env"]["GLOO_SOCKET_IFNAME"] == ("eth0" if distributed else "lo"), "a replica opens nothing to others"
+    assert command["env"]["GLOO_SOCKET_IFNAME"] == ("eth0" if distributed else "lo"), (
+        "a replica opens nothing to others"
+    )
     assert ("ray" in command["argv"]) == distributed
 
 
@@ -185,8 +187,8 @@ def test_a_model_across_nodes_is_launched_by_the_head_over_ray() -> None:
         for host in (HEAD, WORKER)
     }
     assert units == {
-        HEAD: [Unit.RAY, Unit.MODELS, Unit.VLLM, Unit.WRAPPER, Unit.PROBE, Unit.JUPYTER],
-        WORKER: [Unit.RAY, Unit.MODELS],
+        HEAD: [Unit.FIREWALL, Unit.RAY, Unit.MODELS, Unit.VLLM, Unit.WRAPPER, Unit.PROBE, Unit.JUPYTER],
+        WORKER: [Unit.FIREWALL, Unit.RAY, Unit.MODELS],
     }
     assert json_of("distributed", f"nodes/{HEAD}/node.json")["expects"]["ray"]["required"] is True
     assert json_of("distributed", f"nodes/{WORKER}/node.json")["expects"]["answers"] == []
@@ -195,7 +197,7 @@ def test_a_model_across_nodes_is_launched_by_the_head_over_ray() -> None:
 def test_every_replica_serves_by_itself() -> None:
     for host in (HEAD, WORKER):
         node = json_of("dev", f"nodes/{host}/node.json")
-        units = [Unit.RAY, Unit.MODELS, Unit.VLLM, Unit.WRAPPER, Unit.PROBE]
+        units = [Unit.FIREWALL, Unit.RAY, Unit.MODELS, Unit.VLLM, Unit.WRAPPER, Unit.PROBE]
         assert [row["unit"] for row in node["services"]] == units
         assert node["expects"]["ray"]["required"] is False
         assert "--executor" not in environment("dev", host, "engine.env")["HUDDLE_LAUNCH_WORDS"]
@@ -309,9 +311,12 @@ def fingerprints(**changes: Any) -> dict[str, tuple[str, str]]:
             id="the model",
         ),
         pytest.param(
-            {"serving": {"ports": {"wrapper": 8100}}}, {Unit.WRAPPER}, {Unit.WRAPPER}, id="the wrapper's port"
+            {"serving": {"ports": {"wrapper": 8100}}},
+            {Unit.WRAPPER},
+            {Unit.WRAPPER, Unit.FIREWALL},
+            id="the wrapper's port",
         ),
-        pytest.param({"serving": {"ports": {"ray_gcs": 6300}}}, {Unit.RAY}, set(), id="a port of Ray"),
+        pytest.param({"serving": {"ports": {"ray_gcs": 6300}}}, {Unit.RAY}, {Unit.FIREWALL}, id="a port of Ray"),
         pytest.param({"nodes": {"count": 3, "quota_vcpus": 120}}, set(), set(), id="one more node"),
     ],
 )

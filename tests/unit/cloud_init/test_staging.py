@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +14,10 @@ import pytest
 from cloud_init.huddle_apply import staging
 from cloud_init.huddle_apply.failure import ApplyError
 from cloud_init.huddle_apply.layout import Layout
+from huddle.publish import writer
+from huddle.publish.layout import StoreLayout
+from huddle.publish.source import Source
+from huddle.publish.writer import Published
 
 MODEL: dict[str, Any] = {
     "name": "m",
@@ -22,6 +27,7 @@ MODEL: dict[str, Any] = {
     "digest": None,
 }
 WEIGHTS = bytes(range(256)) * 1000
+Publish = Callable[..., Published]
 
 
 class Place(NamedTuple):
@@ -115,6 +121,86 @@ def test_a_full_disk_is_said_before_anything_is_copied(place: Place, monkeypatch
     with pytest.raises(ApplyError, match=r"has 0 GiB free, the model needs 0 GiB and 4 GiB reserve"):
         place.stage()
     assert not place.copy.exists()
+
+
+class TestPublished:
+    """What `huddle models publish` has put there: checked byte by byte, of one version, whatever happens meanwhile."""
+
+    @pytest.fixture
+    def publish(self, place: Place, tmp_path: Path) -> Callable[..., Published]:
+        shutil.rmtree(place.store)
+
+        def publish(**changed: bytes) -> Published:
+            files = {"config.json": b"{}", "weights": WEIGHTS, **changed}
+            for name, content in files.items():
+                (tmp_path / name).write_bytes(content)
+            source = Source("m", "Model-1B", {name: tmp_path / name for name in files})
+            return writer.publish(source, StoreLayout(place.layout.model_store), reserve_bytes=0)
+
+        return publish
+
+    def test_the_copy_is_the_version_and_its_digest_is_remembered(self, place: Place, publish: Publish) -> None:
+        done = publish()
+        place.stage(digest=done.digest)
+        assert (place.copy / "weights").read_bytes() == WEIGHTS
+        assert json.loads((place.copy / staging.RECORD).read_text(encoding="utf-8"))["digest"] == done.digest
+
+    def test_the_same_version_is_not_even_looked_at_again(
+        self, place: Place, publish: Publish, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        publish()
+        place.stage()
+        monkeypatch.setattr(staging, "_sources", lambda _: pytest.fail("looked again"))
+        place.stage()
+
+    def test_a_new_version_replaces_the_copy(self, place: Place, publish: Publish) -> None:
+        publish()
+        place.stage()
+        publish(weights=b"new")
+        place.stage()
+        assert (place.copy / "weights").read_bytes() == b"new"
+
+    def test_a_byte_that_differs_from_the_manifest_is_noticed(self, place: Place, publish: Publish) -> None:
+        publish()
+        weights = place.store.resolve() / "weights"
+        weights.write_bytes(bytes([1]) + WEIGHTS[1:])
+        with pytest.raises(ApplyError, match=r"weights is not what its manifest says: it is being published, or"):
+            place.stage()
+        assert not (place.copy / "weights").exists()
+        weights.write_bytes(WEIGHTS)
+        place.stage()
+        assert (place.copy / "weights").read_bytes() == WEIGHTS
+
+    def test_a_copy_that_goes_on_is_checked_from_its_beginning(self, place: Place, publish: Publish) -> None:
+        publish()
+        place.copy.mkdir(parents=True)
+        (place.copy / "weights.partial").write_bytes(b"X" * 100)
+        with pytest.raises(ApplyError, match="is not what its manifest says"):
+            place.stage()
+        place.copy.joinpath("weights.partial").write_bytes(WEIGHTS[:100])
+        place.stage()
+        assert (place.copy / "weights").read_bytes() == WEIGHTS
+
+    def test_a_publication_in_the_middle_does_not_mix_versions(
+        self, place: Place, publish: Publish, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        publish()
+        real, waiting = staging._copy_file, [lambda: publish(weights=b"new", **{"config.json": b"[]"})]
+
+        def copy(*arguments: Any) -> None:
+            if waiting:
+                waiting.pop()()
+            real(*arguments)
+
+        monkeypatch.setattr(staging, "_copy_file", copy)
+        place.stage()
+        assert ((place.copy / "config.json").read_bytes(), (place.copy / "weights").read_bytes()) == (b"{}", WEIGHTS)
+
+    def test_another_digest_than_the_registrys_is_refused(self, place: Place, publish: Publish) -> None:
+        publish()
+        with pytest.raises(ApplyError, match=r"the store's m has digest sha256:\w+, the registry says sha256:0"):
+            place.stage(digest=f"sha256:{'0' * 64}")
+        assert not place.copy.exists()
 
 
 class TestTheHub:

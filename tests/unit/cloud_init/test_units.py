@@ -23,7 +23,15 @@ UNITS = "etc/systemd/system"
 SCORE_LIMIT = 4.0
 SYSTEM_UNITS = Path("/usr/lib/systemd/system")
 PROGRAMS = (
-    *("usr/bin/rm", "usr/bin/install", "usr/bin/env", "usr/bin/python3", "usr/bin/kill", "usr/bin/nvidia-modprobe"),
+    *(
+        "usr/sbin/nft",
+        "usr/bin/rm",
+        "usr/bin/install",
+        "usr/bin/env",
+        "usr/bin/python3",
+        "usr/bin/kill",
+        "usr/bin/nvidia-modprobe",
+    ),
     *("opt/huddle/current/bin/huddle", "opt/huddle/current/bin/huddle-ray", "opt/huddle/current/bin/huddle-ray-guard"),
     "opt/huddle/current/jupyter/bin/jupyter-lab",
 )
@@ -95,7 +103,8 @@ def test_the_sandbox_of_every_service_holds(kind: str, roots: dict[str, Path]) -
 @pytest.mark.parametrize("unit", Unit)
 def test_no_service_can_write_to_the_system_or_gain_rights(unit: Unit) -> None:
     """The score alone would forgive one of these."""
-    for key, value in (("ProtectSystem", "strict"), ("NoNewPrivileges", "yes"), ("CapabilityBoundingSet", "")):
+    right = "CAP_NET_ADMIN" if unit is Unit.FIREWALL else ""  # a packet filter is network administration
+    for key, value in (("ProtectSystem", "strict"), ("NoNewPrivileges", "yes"), ("CapabilityBoundingSet", right)):
         assert setting(unit, key) == value
     writable = re.findall(r"^ReadWritePaths=(.*)$", unit_files("distributed")[unit], re.MULTILINE)
     assert writable in ([], ["/mnt/nvme/workspace"])
@@ -158,6 +167,7 @@ def test_secrets_come_as_credentials_never_as_variables() -> None:
         Unit.MODELS: {"model_hub_token:/etc/huddle/credentials/model_hub_token"},
         Unit.VLLM: {"ray_token:/etc/huddle/credentials/ray_token"},
         Unit.WRAPPER: {"huddle-backend-keys:/etc/huddle/credentials/backend_key"},
+        Unit.FIREWALL: set(),
         Unit.PROBE: set(),
         Unit.JUPYTER: {"jupyter_token:/etc/huddle/credentials/jupyter_token"},
     }
@@ -210,7 +220,7 @@ def test_the_ports_of_the_units_are_those_of_the_port_table(kind: str) -> None:
     table: dict[str, set[int]] = {}
     for flow in plan.ports:
         # Torch and NCCL choose theirs within what the table says; nobody configures them.
-        if flow.process in set(Unit) and flow.name not in ("torch-rendezvous", "collectives"):
+        if flow.process in set(Unit) and flow.name not in ("torch-rendezvous", "collectives", "engine-processes"):
             table.setdefault(flow.process, set()).update(port for span in flow.ports for port in span)
     assert (plan.serving.topology is Topology.DISTRIBUTED) == any(flow.name == "collectives" for flow in plan.ports)
     assert listened_ports(kind) == table

@@ -169,6 +169,11 @@ class Plan:
         return Zone.BASTION in self.addresses.subnets
 
     @property
+    def gateway_name(self) -> str:
+        """API Management's name: ours, or that of the service that is there already."""
+        return self.gateway.existing.name if self.gateway.existing else self.names.gateway
+
+    @property
     def head(self) -> NodePlan:
         """The first node: Ray's head."""
         return self.nodes[0]

@@ -125,7 +125,8 @@ def port_table(settings: Settings) -> tuple[Flow, ...]:
     """Everything that listens anywhere in the stack, in a stable order."""
     return (
         *_node_flows(settings),
-        *_gateway_flows(settings.gateway.tier, settings.gateway.inbound),
+        # What somebody else's gateway needs is its keeper's business.
+        *(() if settings.gateway.existing else _gateway_flows(settings.gateway.tier, settings.gateway.inbound)),
         *_endpoint_flows(settings),
         *(_bastion_flows() if settings.access.bastion.sku.needs_subnet else ()),
     )

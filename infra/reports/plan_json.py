@@ -16,7 +16,7 @@ from rich.table import Table
 
 from infra.plan import Plan
 from infra.reports import cost
-from infra.vocabulary import BastionSku, ModelStoreKind
+from infra.vocabulary import BastionSku, ModelStoreKind, Zone
 
 
 def to_json(plan: Plan) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def summary(plan: Plan) -> list[tuple[str, str]]:
         ("Network", f"{plan.addresses.address_space}: {_subnets(plan)}"),
         ("Model store", _model_store(plan)),
         ("Serving", f"{plan.serving.topology}: {', '.join(model.name for model in plan.serving.models)}"),
-        ("Gateway", f"{plan.names.gateway}, {gateway.units} x {gateway.facts.tier}, {gateway.inbound}"),
+        ("Gateway", _gateway(plan)),
         ("Products", ", ".join(product.id for product in gateway.products)),
         ("Key vault", plan.names.key_vault),
         ("Bastion", "none" if access.bastion_sku is BastionSku.NONE else f"{access.bastion_sku}"),
@@ -91,6 +91,15 @@ def summary(plan: Plan) -> list[tuple[str, str]]:
         ("Cost", cost.headline(cost.estimate(plan))),
         ("Deletion", "data and gateway are protected" if plan.protect else "everything is destroyable"),
     ]
+
+
+def _gateway(plan: Plan) -> str:
+    gateway = plan.gateway
+    drained = [backend.id for backend in gateway.backends if backend.drained]
+    out = f"; drained: {', '.join(drained)}" if drained else ""
+    if gateway.existing is not None:
+        return f"{plan.gateway_name}, there already, calls from {plan.addresses.subnets[Zone.GATEWAY]}{out}"
+    return f"{plan.gateway_name}, {gateway.units} x {gateway.facts.tier}, {gateway.inbound}{out}"
 
 
 def _subnets(plan: Plan) -> str:
@@ -118,7 +127,7 @@ def view(plan: Plan) -> Group:
         served = ", ".join(model.name for model in plan.serving.models if node.number in model.nodes)
         nodes.add_row(node.name, node.role, str(node.address), node.model, served)
     products = Table(title="Products", title_justify="left", box=box.SIMPLE_HEAD)
-    for heading in ("Product", "Models", "Req/min", "Tokens/min", "Approval", "Subscriptions"):
+    for heading in ("Product", "Models", "Req/min", "Tokens/min", "Quota", "Approval", "Subscriptions"):
         products.add_column(heading, justify="right" if "/min" in heading else "left")
     for product in plan.gateway.products:
         products.add_row(
@@ -126,6 +135,7 @@ def view(plan: Plan) -> Group:
             ", ".join(product.models),
             f"{product.requests_per_minute:,}",
             f"{product.tokens_per_minute:,}",
+            f"{quota.tokens:,} {quota.period}" if (quota := product.token_quota) else "none",
             "needed" if product.approval_required else "none",
             ", ".join(each.name for each in product.subscriptions) or "none",
         )

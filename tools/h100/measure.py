@@ -1,0 +1,294 @@
+"""Run `huddle launch` and `huddle wrapper` with real vLLM on this machine's GPUs, and write down what happened.
+
+    python -m tools.h100.measure one tp ray --state DIR --out DIR
+
+Every step's figures go to OUT/PHASE.json at once; a step that fails is written down, and the next one runs.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+
+from huddle import registry, tiny_model
+from tools.h100 import checks, load, model_files, service
+from tools.h100.load import Load, Target
+from tools.h100.service import Program, Programs
+
+MODEL, DIRECTORY = "llama-3.2-3b", "Llama-3.2-3B-Instruct"
+SECOND, SECOND_DIRECTORY = "qwen2.5-7b", "Qwen2.5-7B-Instruct"  # not among the models that the planner was fitted on
+READY_S = 300
+ENGINE, WRAPPER, METRICS, OTHER = 5005, 8000, 9400, 5105
+
+
+class Notes:
+    """Figures by step, on disk after every step."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.values = path, dict[str, Any]()
+        self._began = time.monotonic()
+
+    def step(self, name: str, run: Callable[[], Any]) -> Any:
+        """Run a step and write down what it gives, or how it failed."""
+        began = time.monotonic()
+        try:
+            result = run()
+        except Exception as error:  # the machine is lent for minutes: go on with the next step
+            result = {"failed": f"{type(error).__name__}: {error}"[-3000:]}
+            traceback.print_exc(limit=3)
+        self.values[name] = result
+        self.path.write_text(json.dumps(self.values, indent=1, ensure_ascii=False) + "\n")
+        took, at = time.monotonic() - began, time.monotonic() - self._began
+        print(f"[{at:6.1f} s] {name} ({took:.1f} s): {json.dumps(result)[:600]}", flush=True)
+        return result
+
+
+class Bench:
+    """One phase: its programs, its files, its notes."""
+
+    def __init__(self, phase: str, asked: argparse.Namespace) -> None:
+        self.phase, self.small = phase, asked.device == "cpu"
+        self.state: Path = asked.state
+        self.notes = Notes(asked.out / f"{phase}.json")
+        self.programs = Programs(asked.huddle, asked.vllm, self.state, asked.device)
+        self.load = Load(2 if self.small else 8)
+        self.model = "tiny" if self.small else MODEL
+        self.store = self.state / "store"
+        self.prompt = self.store / ("tiny" if self.small else DIRECTORY) / "system_prompt.txt"
+        self.wrapper: Program | None = None
+        self.key = ""
+
+    def workspace(self, name: str) -> Path:
+        """A directory for caches."""
+        path = self.state / name
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def words(self, model: str, *more: str, port: int = ENGINE, workspace: str = "workspace") -> list[str]:
+        """`launch ...` as it is started."""
+        words = ["launch", model, "--store", str(self.store), "--workspace", str(self.workspace(workspace))]
+        words += ["--vllm", self.programs.vllm, "--port", str(port)]
+        if self.small:
+            words += ["--device", "cpu"]
+        if self.small or model == SECOND:
+            words += ["--registry", str(self.state / "models.yaml")]
+        return [*words, *more]
+
+    def target(self, *, direct: bool) -> Target:
+        """The engine's port, or the wrapper's with the gateway's headers."""
+        tokens, letters = (16, 60) if self.small else (128, load.PROMPT_LETTERS)
+        if direct:
+            return Target(ENGINE, self.model, (), tokens, letters)
+        headers = (("x-backend-key", self.key), ("x-huddle-product", "bench"), ("x-huddle-tenant", "alice"))
+        return Target(WRAPPER, self.model, headers, tokens, letters)
+
+    def start_wrapper(self, upstream: int = ENGINE, listen: int = WRAPPER) -> float:
+        """The wrapper in front of the engine; seconds until it is ready."""
+        file = self.state / f"wrapper-{listen}.yaml"
+        metrics = METRICS + listen - WRAPPER
+        self.key = service.wrapper_config(
+            file, listen=listen, upstream=upstream, model=self.model, prompt=self.prompt, metrics=metrics
+        )
+        self.wrapper = self.programs.start(f"wrapper-{listen}", ["wrapper", "--config", str(file)])
+        return self.wrapper.wait_for(f"http://127.0.0.1:{listen}/ready", 30)
+
+    def started(self, program: Program, port: int, gpus: list[int], *plan: str) -> dict[str, Any]:
+        """Time to ready, and memory beside its prediction."""
+        ready = program.wait_for(f"http://127.0.0.1:{port}/health", READY_S, once_said="huddle launch: started pid")
+        used = service.gpu_used_mib()
+        predicted = {} if self.small else service.plan(self.programs, *plan)
+        return {
+            "ready_s": ready,
+            "predicted_start_s": predicted.get("start"),
+            "gpu_mib_ready": [used[gpu] for gpu in gpus if gpu < len(used)],
+            "vllm": program.facts(),
+            "predicted_memory": predicted.get("memory"),
+            "predicted_speed": predicted.get("speed"),
+            "said": program.said("huddle launch:")[:6],
+        }
+
+    def relay(self) -> dict[str, Any]:
+        """Through a second wrapper whose engine is a tap."""
+        tap = checks.Tap(ENGINE)
+        first = self.wrapper
+        self.start_wrapper(tap.port, WRAPPER + 1)
+        second, self.wrapper = self.wrapper, first
+        target = self.target(direct=False)
+        try:
+            return checks.relay(tap, Target(WRAPPER + 1, target.model, target.headers, 64, 60), ENGINE)
+        finally:
+            if second:
+                second.end()
+
+    def compare(self, streams: int, requests: int) -> dict[str, Any]:
+        """The engine directly, and through the wrapper."""
+        return checks.compare(self.target(direct=True), self.target(direct=False), streams, requests, self.load)
+
+
+def one(bench: Bench, gpus: int) -> None:
+    """One GPU: the shipped entry, its wrapper, a refused second launch, deaths, a drain; a second model beside it."""
+    note, small = bench.notes.step, bench.small
+    first_gpu = {"CUDA_VISIBLE_DEVICES": "0"}
+    two = gpus > 1 or small
+    words = bench.words(bench.model)
+    first = bench.programs.start("engine", words, first_gpu)
+    other = None
+    if gpus > 1:
+        arguments = bench.words(SECOND, port=OTHER, workspace="workspace-2")
+        other = bench.programs.start("engine-2", arguments, {"CUDA_VISIBLE_DEVICES": "1"})
+    note("start", lambda: bench.started(first, ENGINE, [0], bench.model, "--gpu", "h100-sxm"))
+    if other:
+        note("start_second_model", lambda: bench.started(other, OTHER, [1], SECOND, "--gpu", "h100-sxm"))
+    note("wrapper_ready_s", bench.start_wrapper)
+    note("routes", lambda: checks.routes(bench.target(direct=False)))
+    note("relay", bench.relay)
+    levels = ((1, 4), (4, 8)) if small else ((1, 8), (64, 512), (256, 1536))
+    for streams, requests in levels:
+        bench.load.run(bench.target(direct=False), streams, streams)  # warm
+        note(f"load_{streams}", lambda s=streams, r=requests: bench.compare(s, r))  # type: ignore[misc]
+    note("gpu_mib_after_load", service.gpu_used_mib)
+    for streams in (1, 1, 1) if small else (1, 1, 1, 64):
+        name = f"leave_{streams}_{len(bench.notes.values)}"
+        note(name, lambda s=streams: checks.leave(bench.target(direct=False), ENGINE, s))  # type: ignore[misc]
+    note("same_port", lambda: checks.refusal(bench.programs, *words, env=first_gpu))
+    elsewhere = bench.words(bench.model, port=5205, workspace="workspace-3")
+    if not small:
+        note("no_memory", lambda: checks.refusal(bench.programs, *elsewhere, env=first_gpu))
+    if other:
+        note("kill_engine_core", lambda: checks.kill_engine_core(other, OTHER))
+        note("after_kill_engine_core", service.gpu_used_mib)
+    note("kill_launcher", lambda: _kill_launcher(first))
+    note("leftovers", lambda: checks.refusal(bench.programs, *words, env=first_gpu))
+    again = bench.programs.start("engine-again", [*words, "--clear-leftovers"], first_gpu)
+    note("start_again", lambda: bench.started(again, ENGINE, [0], bench.model, "--gpu", "h100-sxm"))
+    note("wrapper_ready_again_s", lambda: checks.until_ready(WRAPPER))
+    if not two:
+        note("kill_engine_core", lambda: checks.kill_engine_core(again, ENGINE))
+        return
+    tokens = 64 if small else 1000
+    streams = 4 if small else 32
+    note("drain", lambda: checks.drain(again, bench.target(direct=False), ENGINE, streams, tokens))
+
+
+def _kill_launcher(program: Program) -> dict[str, Any]:
+    """SIGKILL to `huddle launch` itself: its engine stays behind."""
+    program.process.kill()
+    program.process.wait(10)
+    time.sleep(1)
+    return {"left": service.titles(service.marked()), "gpu_mib": service.gpu_used_mib()}
+
+
+def tp(bench: Bench, gpus: int) -> None:
+    """Two GPUs, tensor parallel over vLLM's own processes."""
+    _parallel(bench, gpus, bench.words(bench.model, "--tp", "2", workspace="workspace-tp"), {})
+
+
+def ray(bench: Bench, gpus: int) -> None:
+    """The same over a Ray cluster of one node, as the node's unit starts it."""
+    begin = ["ray", "start", "--head", "--node-ip-address=127.0.0.1", "--port=6379", "--include-dashboard=false"]
+    environment = {**os.environ, **service.ENVIRONMENT, "VLLM_HOST_IP": "127.0.0.1", "RAY_USAGE_STATS_ENABLED": "0"}
+    program = Path(sys.executable).with_name("ray")
+    begin[0] = str(program)
+    began = time.monotonic()
+    started = subprocess.run([*begin, "--num-cpus=16"], env=environment, capture_output=True, text=True, check=False)
+    bench.notes.step(
+        "ray_start",
+        lambda: {"code": started.returncode, "seconds": time.monotonic() - began, "said": started.stdout[-300:]},
+    )
+    try:
+        words = bench.words(bench.model, "--tp", "2", "--executor", "ray", workspace="workspace-ray")
+        _parallel(bench, gpus, [*words, "--node-ip", "127.0.0.1"], {})
+    finally:
+        subprocess.run([program, "stop", "--force"], env=environment, capture_output=True, check=False)
+
+
+def _parallel(bench: Bench, gpus: int, words: list[str], env: dict[str, str]) -> None:
+    note = bench.notes.step
+    if gpus < 2:
+        note("start", lambda: {"failed": f"{gpus} GPU"})
+        return
+    engine = bench.programs.start(f"engine-{bench.phase}", words, env)
+    plan = (bench.model, "--gpu", "h100-sxm", "--gpus", "2", "--tp", "2")
+    begun = note("start", lambda: bench.started(engine, ENGINE, [0, 1], *plan))
+    if "failed" in begun:
+        return
+    note("wrapper_ready_s", bench.start_wrapper)
+    bench.load.run(bench.target(direct=False), 64, 64)
+    note("load_1", lambda: bench.compare(1, 6))
+    note("load_64", lambda: bench.compare(64, 384))
+    if bench.phase == "tp":
+        note("load_256", lambda: bench.compare(256, 1024))
+    note("gpu_mib_after_load", service.gpu_used_mib)
+    note("leave", lambda: checks.leave(bench.target(direct=False), ENGINE, 1))
+    note("drain", lambda: checks.drain(engine, bench.target(direct=False), ENGINE, 32, 1000))
+
+
+PHASES = {"one": one, "tp": tp, "ray": ray}
+
+
+def prepare(state: Path, device: str) -> None:
+    """Model files and the registry of the second model, once."""
+    store = state / "store"
+    if device == "cpu":
+        directory = tiny_model.make(store / "tiny")
+        (directory / "system_prompt.txt").write_text("You are a tiny model.\n")
+        entry = {
+            "model": "huddle/tiny",
+            "description": "random weights",
+            "max-model-len": 4096,
+            "env": {"OMP_NUM_THREADS": "1"},
+            "extra-args": ["--enforce-eager"],
+        }
+        (state / "models.yaml").write_text(yaml.safe_dump({"models": {"tiny": entry}}))
+        return
+    if not (store / DIRECTORY / "model.safetensors.index.json").exists():
+        model_files.write(store, DIRECTORY, weights=True)
+        model_files.write(store, SECOND_DIRECTORY, weights=False)
+    document = yaml.safe_load(registry.loader.DEFAULT_PATH.read_text())
+    entry = document["models"][SECOND]
+    entry["extra-args"] = [*entry.get("extra-args", []), "--load-format", "dummy"]
+    (state / "models.yaml").write_text(yaml.safe_dump({"models": {SECOND: entry}}))
+
+
+def main() -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("phases", nargs="*", choices=[*PHASES, []], help="none: only make the model files")
+    parser.add_argument("--state", type=Path, required=True, help="models, caches, logs")
+    parser.add_argument("--out", type=Path, required=True, help="where the JSON goes")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: a dry run with a tiny model")
+    parser.add_argument("--huddle", nargs="+", default=[str(Path(sys.executable).with_name("huddle"))])
+    parser.add_argument("--vllm", default=str(Path(sys.executable).with_name("vllm")))
+    asked = parser.parse_args()
+    asked.state.mkdir(parents=True, exist_ok=True)
+    asked.out.mkdir(parents=True, exist_ok=True)
+    prepare(asked.state, asked.device)
+    gpus = service.gpu_facts()
+    for phase in asked.phases:
+        bench = Bench(phase, asked)
+        machine = {"gpus": gpus, "cores": psutil.cpu_count(), "python": sys.version.split()[0]}
+        bench.notes.step("machine", lambda found=machine: found)  # type: ignore[misc]
+        try:
+            PHASES[phase](bench, len(gpus))
+        finally:
+            if bench.wrapper and bench.wrapper.process.poll() is None:
+                bench.wrapper.process.send_signal(signal.SIGTERM)
+            bench.programs.end_all()
+            bench.notes.step("gpu_mib_at_the_end", checks.memory_back)
+            for log in asked.state.glob("*.log"):
+                shutil.copy(log, asked.state / f"{phase}-{log.stem}.txt")
+
+
+if __name__ == "__main__":
+    main()

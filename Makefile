@@ -41,6 +41,12 @@ quick: setup ## Run the unit tests (under a minute)
 	@echo "running the unit tests" >&2
 	@$(python) -m pytest -q -n $(PYTEST_WORKERS) -m 'not slow' tests/unit tests/tools --ignore tests/tools/engine
 
+.PHONY: node-lab
+node-lab: setup ## Boot the rendered cloud-init in emulated machines, through good days and bad ones; print the scenarios
+	@tools/apt.sh test
+	@echo "booting nodes (QEMU without KVM)" >&2
+	@$(python) -m pytest -n $(PYTEST_WORKERS) --dist loadfile tests/node
+
 .PHONY: lint
 lint: setup ## Check style, types, shell, YAML, workflows and the tree's own rules
 	@tools/apt.sh lint

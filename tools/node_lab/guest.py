@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -14,6 +16,8 @@ from tools.node_lab.image import Image
 
 NODES_NETWORK = "10.0.0.0/24"
 STOP_S = 60.0
+_LIBC = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG = 1
 _PROGRAM = "qemu-system-x86_64"
 
 
@@ -118,7 +122,12 @@ class Guest:
             raise GuestError(f"{_PROGRAM} is not installed; run `tools/apt.sh test`")
         errors = self.hardware.console.with_suffix(".qemu")
         with errors.open("wb") as log:
-            self._process = subprocess.Popen(self.hardware.command(), stdin=subprocess.DEVNULL, stderr=log)
+            self._process = subprocess.Popen(
+                self.hardware.command(),
+                stdin=subprocess.DEVNULL,
+                stderr=log,
+                preexec_fn=_end_with_parent,  # noqa: PLW1509 - async-signal-safe
+            )
         time.sleep(0.2)
         if not self.running:
             raise GuestError(f"{self.hardware.name} did not start: {errors.read_text(errors='replace').strip()}")
@@ -146,6 +155,11 @@ class Guest:
         """The end of its console."""
         path = self.hardware.console
         return "\n".join(path.read_text(errors="replace").splitlines()[-lines:]) if path.is_file() else ""
+
+
+def _end_with_parent() -> None:
+    """No machine outlives the run that switched it on, however that ends."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def free_ports(count: int, kind: socket.SocketKind = socket.SOCK_STREAM) -> list[int]:

@@ -18,7 +18,7 @@ from cloud_init.bundle import Bundle
 from infra.plan import NodePlan, Plan
 from tools.node_lab import bundles, image, media, wheels
 from tools.node_lab.guest import NODES_NETWORK, Guest, Hardware, Link, free_ports
-from tools.node_lab.shell import Done, Shell
+from tools.node_lab.shell import CONNECT_S, Done, Shell
 
 VAULT_URI = "https://169.254.169.253/"
 CLIENT_ID = "00000000-1111-2222-3333-444444444444"
@@ -74,7 +74,7 @@ class Node:
         before = self.shell.out("cat /proc/sys/kernel/random/boot_id")
         self.shell.run("systemctl reboot", timeout_s=30)
         self.shell.disconnect()
-        end = time.monotonic() + 240
+        end = time.monotonic() + CONNECT_S
         while time.monotonic() < end:
             self.shell.wait()
             done = self.shell.run("cat /proc/sys/kernel/random/boot_id")

@@ -8,8 +8,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-CONNECT_S = 240.0
-"""An emulated machine on a busy host takes most of this to boot."""
+CONNECT_S = 600.0
+"""An emulated machine on a busy host takes minutes to boot."""
 
 
 class ShellError(Exception):

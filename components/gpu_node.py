@@ -39,6 +39,8 @@ _APPLY_TIMEOUTS = pulumi.CustomTimeouts(create="100m", update="100m", delete="20
 class GpuNodeArgs:
     """`custom_data` is base64; `apply_script` makes the node serve the bundle `bundle_digest` and fails if it can't.
 
+    Without a script nothing is run by Azure: the bundle comes another way (components/remote_node.py).
+
     `vm_after`: the VM that attached the shared disk before this one. `apply_after`: what the script needs (secrets,
     roles, endpoints). `ultra_disk`: the model disk is an Ultra disk, which a VM must be told at creation.
     """
@@ -51,7 +53,7 @@ class GpuNodeArgs:
     model_disk_id: pulumi.Input[str] | None
     model_disk_lun: int
     custom_data: pulumi.Input[str]
-    apply_script: pulumi.Input[str]
+    apply_script: pulumi.Input[str] | None
     bundle_digest: str
     vm_after: pulumi.Resource | None
     apply_after: Sequence[pulumi.Resource]
@@ -70,6 +72,8 @@ class GpuNode(pulumi.ComponentResource):
     """The VM, for those that must come after it."""
     vm_id: pulumi.Output[str]
     """ARM id of the VM."""
+    machine_id: pulumi.Output[str]
+    """Azure's own id of this one machine: another one when a VM of the same name was made anew."""
     address: pulumi.Output[str]
     """Private address; known once the interface that holds it exists."""
     applied: pulumi.Resource
@@ -82,12 +86,14 @@ class GpuNode(pulumi.ComponentResource):
         self._name, self._args = name, args
         self._nic = self._interface()
         self._vm = self._machine()
-        apply = self._run_command()
+        apply = None if args.apply_script is None else self._run_command(args.apply_script)
         if args.compute.auto_shutdown.enabled:
             self._shutdown()
-        self.vm, self.vm_id, self.applied = self._vm, self._vm.id, apply
+        self.vm, self.vm_id, self.machine_id = self._vm, self._vm.id, self._vm.vm_id
+        self.applied = apply or self._vm
         self.address = self._nic.id.apply(lambda _: str(args.node.address))
-        self.status = pulumi.Output.concat(apply.provisioning_state, f" ({args.bundle_digest[:12]})")
+        made = pulumi.Output.from_input("made") if apply is None else apply.provisioning_state
+        self.status = pulumi.Output.concat(made, f" ({args.bundle_digest[:12]})")
         self.register_outputs({"vm_id": self.vm_id, "address": self.address, "status": self.status})
 
     def _interface(self) -> network.NetworkInterface:
@@ -204,7 +210,7 @@ class GpuNode(pulumi.ComponentResource):
             managed_disk=compute.ManagedDiskParametersArgs(id=disk_id),
         )
 
-    def _run_command(self) -> compute.VirtualMachineRunCommandByVirtualMachine:
+    def _run_command(self, script: pulumi.Input[str]) -> compute.VirtualMachineRunCommandByVirtualMachine:
         """Applies the bundle as root and waits for the node to serve.
 
         It runs again when the script changes, and when the VM behind the same name is another one, for Azure deletes a
@@ -220,7 +226,7 @@ class GpuNode(pulumi.ComponentResource):
             vm_name=args.node.name,
             run_command_name=RUN_COMMAND_NAME,
             location=args.scope.location,
-            source=compute.VirtualMachineRunCommandScriptSourceArgs(script=args.apply_script),
+            source=compute.VirtualMachineRunCommandScriptSourceArgs(script=script),
             async_execution=False,
             treat_failure_as_deployment_failure=True,
             timeout_in_seconds=APPLY_TIMEOUT_S,

@@ -20,6 +20,7 @@ from infra.settings import AutoShutdown, Image, Jupyter, Monitoring, Settings
 from infra.skus import VM_SIZES, VmSize, max_shares
 from infra.vocabulary import (
     BastionSku,
+    Delivery,
     DiskSku,
     Environment,
     ManagedTag,
@@ -123,6 +124,7 @@ class AccessPlan:
 
     bastion_sku: BastionSku
     tunnel: bool
+    delivery: Delivery
     operator_object_ids: tuple[str, ...]
 
 
@@ -230,6 +232,7 @@ def build(settings: Settings, *, project: str, stack: str, catalogue: Mapping[st
         access=AccessPlan(
             bastion_sku=settings.access.bastion.sku,
             tunnel=settings.access.bastion.tunnel,
+            delivery=settings.access.delivery,
             operator_object_ids=settings.access.operator_object_ids,
         ),
         monitoring=settings.monitoring,

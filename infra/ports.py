@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from infra.settings import Settings
 from infra.skus import GATEWAY_TIERS
-from infra.vocabulary import SUBNETS, GatewayInbound, GatewayTier, ModelStoreKind, NsgPriority, Topology, Zone
+from infra.vocabulary import SUBNETS, Delivery, GatewayInbound, GatewayTier, ModelStoreKind, NsgPriority, Topology, Zone
 
 RAY_NODE_MANAGER_PORT = 6380
 RAY_OBJECT_MANAGER_PORT = 6381
@@ -39,6 +39,9 @@ FIXED_PORTS: tuple[tuple[str, int, int], ...] = (
     ("collectives between nodes", *COLLECTIVE_PORTS),
 )
 """Ports that no setting moves, so that settings can be checked against them."""
+
+EPHEMERAL_PORTS = (32_768, 60_999)
+"""What Linux hands out when a program asks for any port."""
 
 BOUND_WIDER = frozenset({"ray-client", "ray-dashboard-agent-http", "ray-dashboard-metrics"})
 """Flows for loopback only that Ray binds to the node's address all the same (seen with 2.56.1), whatever it is told.
@@ -134,7 +137,11 @@ def port_table(settings: Settings) -> tuple[Flow, ...]:
 
 def _node_flows(settings: Settings) -> Iterator[Flow]:
     ports = settings.serving.ports
-    ssh_callers = {Zone.BASTION: NsgPriority.SSH_FROM_BASTION} if settings.access.bastion.sku.needs_subnet else None
+    ssh_callers = {}
+    if settings.access.bastion.sku.needs_subnet:
+        ssh_callers[Zone.BASTION] = NsgPriority.SSH_FROM_BASTION
+    if settings.access.delivery is Delivery.SSH:  # who deploys sits in a peered network or behind a VPN
+        ssh_callers[Zone.VIRTUAL_NETWORK] = NsgPriority.SSH_FROM_NETWORK
     nodes = Zone.NODES
     yield _flow(
         "wrapper",
@@ -148,6 +155,9 @@ def _node_flows(settings: Settings) -> Iterator[Flow]:
     yield _flow("vllm", nodes, ports.vllm, "huddle-vllm.service", "engine, behind the wrapper")
     yield _flow("ssh", nodes, 22, "ssh.service", "operators", ssh_callers)
     yield from _ray_flows(settings)
+    if settings.serving.topology is Topology.REPLICAS:
+        purpose = "the engine's own processes among themselves (Gloo takes ephemeral ports)"
+        yield _flow("engine-processes", nodes, EPHEMERAL_PORTS, "huddle-vllm.service", purpose)
     if settings.serving.topology is Topology.DISTRIBUTED:
         yield _flow(
             "torch-rendezvous",

@@ -22,7 +22,6 @@ from infra.skus import (
     max_shares,
 )
 from infra.vocabulary import (
-    Delivery,
     DiskSku,
     ManagedTag,
     ModelStoreKind,
@@ -183,11 +182,6 @@ def _access(settings: Settings, _: Mapping[str, str]) -> Findings:
     bastion = settings.access.bastion
     if bastion.tunnel and not bastion.sku.can_tunnel:
         yield "access.bastion.sku", f"'{bastion.sku}' can't tunnel; allowed with `tunnel: true`: Standard, Premium"
-    if settings.access.delivery is Delivery.SSH:
-        yield (
-            "access.delivery",
-            "'ssh' needs a network path to the nodes, which are private in Azure; allowed: run-command",
-        )
 
 
 def _tags(settings: Settings, _: Mapping[str, str]) -> Findings:

@@ -22,6 +22,7 @@ from infra.errors import Fault, InputError
 from infra.plan import Plan
 from infra.rehearsal import standing
 from infra.settings import OPTIONAL_SECRET_KEYS, SECRET_KEYS
+from infra.vocabulary import Delivery
 from simulator.errors import SimulatorError
 from simulator.faults import load as load_faults
 from simulator.settings import FAULTS_VARIABLE, STATE_VARIABLE
@@ -102,6 +103,9 @@ def open_sandbox(
         tools.engine.EngineUnavailableError: there is no Pulumi engine to be had.
     """
     plan = program.load_plan(stack_name, root)
+    if plan.access.delivery is Delivery.SSH:
+        where, key = f"stacks/Pulumi.{stack_name}.yaml", "access.delivery"
+        raise InputError(Fault(where, key, "'ssh' can't be rehearsed: a simulated cloud has no hosts to dial"))
     found = chosen_engine or engine.locate()
     directory.mkdir(parents=True, exist_ok=True)
     for folder in ("stacks", "infra"):  # `main: infra` must exist; the program itself runs in this process

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pulumi
 from pulumi_azure_native import authorization, resources
 
-from cloud_init import apply, bundle, render
+from cloud_init import bundle, render
 from components.access import Bastion, BastionArgs
 from components.gateway import Gateway, GatewayArgs
 from components.gateway.key_secrets import KeySecrets, KeySecretsArgs
@@ -21,7 +21,9 @@ from components.scope import StackScope
 from components.secrets import Secrets, SecretsArgs
 from components.watch import Watch, WatchArgs
 from infra.outputs import stack_outputs
-from infra.plan import NodePlan, Plan
+from infra.plan import Plan
+from infra.targets import delivery
+from infra.targets.delivery import Delivered
 from infra.vocabulary import BastionSku, DiskSku, GatewayInbound, ModelStoreKind, PrivateDnsKeeper, Zone
 
 VAULT_ZONE = "privatelink.vaultcore.azure.net"
@@ -136,43 +138,35 @@ def _bastion(plan: Plan, ground: _Ground) -> None:
     )
 
 
-def _nodes(plan: Plan, ground: _Ground) -> tuple[list[GpuNode], str]:
+def _nodes(plan: Plan, ground: _Ground) -> tuple[list[Delivered], str]:
     """The GPU nodes, one after the other when they share a disk: Azure locks a disk while it attaches."""
     built = bundle.build(plan)
-    nodes: list[GpuNode] = []
+    vms: list[GpuNode] = []
+    delivered: list[Delivered] = []
+    needed = [ground.network.ready, *ground.secrets.ready, *ground.store.ready]
     for node in plan.nodes:
-        nodes.append(
-            GpuNode(
-                node.name,
-                GpuNodeArgs(
-                    scope=ground.scope,
-                    compute=plan.compute,
-                    node=node,
-                    subnet_id=ground.network.subnet_ids[Zone.NODES],
-                    identity_id=ground.secrets.node_identity_id,
-                    model_disk_id=ground.store.disk_id,
-                    model_disk_lun=plan.model_store.lun,
-                    custom_data=render.custom_data(plan, node),
-                    apply_script=_apply_script(plan, node, built, ground.secrets),
-                    bundle_digest=built.digest,
-                    secrets_version=ground.secrets.version,
-                    vm_after=nodes[-1].vm if nodes and ground.store.disk_id is not None else None,
-                    apply_after=[ground.network.ready, *ground.secrets.ready, *ground.store.ready],
-                    ultra_disk=plan.model_store.sku is DiskSku.ULTRA and ground.store.disk_id is not None,
-                ),
-            )
+        vm = GpuNode(
+            node.name,
+            GpuNodeArgs(
+                scope=ground.scope,
+                compute=plan.compute,
+                node=node,
+                subnet_id=ground.network.subnet_ids[Zone.NODES],
+                identity_id=ground.secrets.node_identity_id,
+                model_disk_id=ground.store.disk_id,
+                model_disk_lun=plan.model_store.lun,
+                custom_data=render.custom_data(plan, node),
+                apply_script=delivery.run_command_script(plan, node, built, ground.secrets),
+                bundle_digest=built.digest,
+                secrets_version=ground.secrets.version,
+                vm_after=vms[-1].vm if vms and ground.store.disk_id is not None else None,
+                apply_after=needed,
+                ultra_disk=plan.model_store.sku is DiskSku.ULTRA and ground.store.disk_id is not None,
+            ),
         )
-    return nodes, built.digest
-
-
-def _apply_script(plan: Plan, node: NodePlan, built: bundle.Bundle, secrets: Secrets) -> pulumi.Output[str]:
-    """The run-command script, once the vault and the node's identity are known."""
-
-    def write(known: Sequence[str]) -> str:
-        vault_uri, client_id = known
-        return apply.script(plan, node, built, vault_uri=vault_uri, identity_client_id=client_id)
-
-    return pulumi.Output.all(secrets.vault_uri, secrets.node_identity_client_id).apply(write)
+        vms.append(vm)
+        delivered.append(delivery.deliver(plan, node, vm, built, needed))
+    return delivered, built.digest
 
 
 def _gateway(plan: Plan, ground: _Ground) -> Gateway:

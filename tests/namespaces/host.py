@@ -19,7 +19,8 @@ from typing import Any
 
 INSIDE = Path(__file__).parent / "inside"
 SERVICE_UID = 4711
-_KINDS = ("--net", "--mount", "--uts", "--pid", "--ipc")
+_KINDS = ("--mount", "--uts", "--pid", "--ipc")
+_NET = "--net"
 _STARTS_WITHIN_S = 60.0
 
 
@@ -31,10 +32,11 @@ class Host:
     address: str
     root: Path
     pid: int
+    kinds: tuple[str, ...] = (_NET, *_KINDS)
 
     def argv(self, command: Sequence[str], user: str | None = None) -> list[str]:
         """The words that run a command on the host, as root or another user."""
-        entered = ["nsenter", f"--target={self.pid}", *_KINDS, "--"]
+        entered = ["nsenter", f"--target={self.pid}", *self.kinds, "--"]
         if user is not None:
             group = "nogroup" if user == "nobody" else user
             entered += ["setpriv", f"--reuid={user}", f"--regid={group}", "--clear-groups"]
@@ -97,7 +99,14 @@ def two_hosts(folder: Path, names: Sequence[str], addresses: Sequence[str]) -> I
 
 
 @contextlib.contextmanager
-def _host(root: Path, name: str, address: str) -> Iterator[Host]:
+def on_loopback(root: Path, name: str) -> Iterator[Host]:
+    """One host with files and processes of its own on this machine's network, for what must be dialled from here."""
+    with _host(root, name, "127.0.0.1", _KINDS) as host:
+        yield host
+
+
+@contextlib.contextmanager
+def _host(root: Path, name: str, address: str, kinds: tuple[str, ...] = (_NET, *_KINDS)) -> Iterator[Host]:
     root.mkdir(parents=True)
     _etc(root)
     shim = root / "systemctl"
@@ -111,7 +120,7 @@ def _host(root: Path, name: str, address: str) -> Iterator[Host]:
             "setpriv",
             "--pdeathsig=KILL",
             "unshare",
-            *_KINDS,
+            *kinds,
             "--fork",
             "--mount-proc",
             "--kill-child=KILL",
@@ -125,7 +134,7 @@ def _host(root: Path, name: str, address: str) -> Iterator[Host]:
         _wait_for(lambda: (root / "ready").exists() or holder.poll() is not None, f"host {name}")
         assert holder.poll() is None, f"host {name} did not come up (root and namespaces are needed)"
         child = int(Path(f"/proc/{holder.pid}/task/{holder.pid}/children").read_text().split()[0])
-        yield Host(name, address, root, child)
+        yield Host(name, address, root, child, kinds)
     finally:
         holder.kill()  # the host's first process dies with it, and all others with that
         holder.wait()

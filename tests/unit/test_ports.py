@@ -143,6 +143,11 @@ def test_models_across_nodes_open_the_collectives_ports_between_nodes_only() -> 
     assert {spread[name].source for name in set(spread) - names} == {Zone.NODES}
 
 
+def test_delivery_over_ssh_lets_the_networks_in_that_the_vnet_knows() -> None:
+    rule = rules_of(plan(access={"delivery": "ssh"}), Zone.NODES)["allow-ssh-from-virtual-network"]
+    assert (rule.source, rule.ports, rule.access) == (Zone.VIRTUAL_NETWORK, ("22",), "Allow")
+
+
 def test_ssh_comes_from_bastion_and_only_where_there_is_one() -> None:
     assert flow_of(plan(), "ssh").loopback_only
     with_bastion = plan(access={"bastion": {"sku": "Standard"}})
@@ -193,7 +198,7 @@ def test_nfs_is_open_to_nodes_only_where_models_are_on_azure_files() -> None:
 
 def test_every_subnet_has_an_nsg_and_every_priority_is_used_somewhere() -> None:
     everything = [
-        plan(access={"bastion": {"sku": "Standard"}}, serving={"topology": "distributed"}),
+        plan(access={"bastion": {"sku": "Standard"}, "delivery": "ssh"}, serving={"topology": "distributed"}),
         plan(gateway={"tier": "Premium", "inbound": "public"}),
         plan(gateway={"tier": "Premium", "inbound": "internal"}),
         plan(model_store=FILES),

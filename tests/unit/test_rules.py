@@ -113,7 +113,6 @@ CASES: list[tuple[dict[str, Any], str, str]] = [
         "'Basic' can't tunnel; allowed with `tunnel: true`: Standard, Premium",
     ),
     ({"access": {"bastion": {"tunnel": True}}}, "access.bastion.sku", "'none' can't tunnel"),
-    ({"access": {"delivery": "ssh"}}, "access.delivery", "allowed: run-command"),
     ({"access": {"ssh_public_keys": [KEY, KEY]}}, "access.ssh_public_keys", "stands 2 times; list it once"),
     (
         {"access": {"operator_object_ids": [GUID, GUID.upper()]}},

@@ -67,6 +67,18 @@ def _open(
     stack.callback(plain.close)
     transport = paramiko.Transport(plain)
     stack.callback(transport.close)
+    try:
+        _introduce(transport, connection)
+    except BaseException:
+        # At once: a host lets only so many strangers in, and the next attempt must not fail for want of a place.
+        transport.close()
+        plain.close()
+        raise
+    return transport
+
+
+def _introduce(transport: paramiko.Transport, connection: Mapping[str, Any]) -> None:
+    """Both sides show who they are, the host first."""
     transport.start_client(timeout=float(connection["perDialTimeout"]))
     _check_host_key(transport, connection.get("hostKey"))
     user = connection["user"]
@@ -76,7 +88,6 @@ def _open(
         transport.auth_password(user, connection["password"])
     else:
         _authenticate_by_agent(transport, user, connection.get("agentSocketPath"))
-    return transport
 
 
 def _check_host_key(transport: paramiko.Transport, expected: str | None) -> None:

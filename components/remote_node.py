@@ -1,0 +1,132 @@
+"""Delivery to a node over SSH: one gate that waits for the host, then secrets, bundle, and the run that applies it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+import pulumi
+from pulumi_command import remote
+
+from cloud_init import over_ssh
+from cloud_init.over_ssh import Scripts
+
+_GATE_TIMEOUTS = pulumi.CustomTimeouts(create="30m", update="30m")
+_APPLY_TIMEOUTS = pulumi.CustomTimeouts(create="100m", update="100m")
+_DIAL_FOR_EVER = -1
+_DIAL_AGAIN = 10
+
+
+@dataclass(frozen=True)
+class RemoteNodeArgs:
+    """`identity` is another value when another machine is behind the same address; `private_key` is a secret Input.
+
+    `archive` is the bundle as a file on this machine. `secrets`: secret Inputs by the names of the files that they
+    become on the node; None for one that the stack does not have. `after`: what must be there before the first dial.
+    """
+
+    host: pulumi.Input[str]
+    port: int
+    user: str
+    private_key: pulumi.Input[str]
+    identity: pulumi.Input[str]
+    scripts: Scripts
+    archive: Path
+    bundle_digest: str
+    secrets: Mapping[str, pulumi.Input[str] | None]
+    after: Sequence[pulumi.Resource] = ()
+
+
+class RemoteNode(pulumi.ComponentResource):
+    """A host that serves the bundle.
+
+    Only the gate dials without end, under a deadline, and takes the host as it is: it learns the host's key, and all
+    that follows insists on it. A rebuilt host behind the same address is therefore noticed: by its new `identity`, or,
+    where that did not change, by its key, before any secret is sent. Nothing has a delete command, so that a host that
+    is gone cannot fail a destroy.
+    """
+
+    applied: pulumi.Resource
+    """The run that ended with a serving node."""
+    host_key: pulumi.Output[str]
+    """The key that the host showed at the gate."""
+    status: pulumi.Output[str]
+    """How the last apply ended, with its bundle: `serving (1a2b3c…)`."""
+
+    def __init__(self, name: str, args: RemoteNodeArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("h100:remote_node:RemoteNode", name, None, opts)
+        self._name, self._args = name, args
+        gate = remote.Command(
+            f"{name}-gate",
+            connection=self._connection(None),
+            create=args.scripts.gate,
+            triggers=[args.identity],
+            logging=remote.Logging.NONE,
+            add_previous_output_in_env=False,
+            opts=pulumi.ResourceOptions(parent=self, depends_on=list(args.after), custom_timeouts=_GATE_TIMEOUTS),
+        )
+        self.host_key = gate.stdout
+        connection = self._connection(gate.stdout)
+        copied = remote.CopyToRemote(
+            f"{name}-bundle",
+            connection=connection,
+            source=pulumi.FileAsset(str(args.archive)),
+            remote_path=args.scripts.archive_path,
+            triggers=[args.identity],
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[gate]),
+        )
+        given = _together(args.secrets)
+        secrets = remote.Command(
+            f"{name}-secrets",
+            connection=connection,
+            create=args.scripts.secrets,
+            stdin=pulumi.Output.secret(given.apply(over_ssh.stdin_of)),
+            triggers=[args.identity],
+            logging=remote.Logging.NONE,
+            add_previous_output_in_env=False,
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[gate], additional_secret_outputs=["stdout", "stderr"]),
+        )
+        apply = remote.Command(
+            f"{name}-apply",
+            connection=connection,
+            create=args.scripts.apply,
+            # Another secret must reach the services that hold it: the digest says that there is one, not which.
+            triggers=[args.identity, args.bundle_digest, pulumi.Output.secret(given.apply(_digest))],
+            logging=remote.Logging.STDERR,
+            add_previous_output_in_env=False,
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[copied, secrets], custom_timeouts=_APPLY_TIMEOUTS),
+        )
+        self.applied = apply
+        self.status = apply.stdout.apply(lambda said: f"{_state(said)} ({args.bundle_digest[:12]})")
+        self.register_outputs({"host_key": self.host_key, "status": self.status})
+
+    def _connection(self, host_key: pulumi.Input[str] | None) -> remote.ConnectionArgs:
+        args = self._args
+        return remote.ConnectionArgs(
+            host=args.host,
+            port=args.port,
+            user=args.user,
+            private_key=args.private_key,
+            host_key=host_key,
+            dial_error_limit=_DIAL_FOR_EVER if host_key is None else _DIAL_AGAIN,
+        )
+
+
+def _together(secrets: Mapping[str, pulumi.Input[str] | None]) -> pulumi.Output[Mapping[str, str]]:
+    """All secrets in one output. For one that the stack does not have the node makes an empty file by itself."""
+    return pulumi.Output.all(**{name: value for name, value in secrets.items() if value is not None})
+
+
+def _digest(secrets: Mapping[str, str]) -> str:
+    return sha256(json.dumps(dict(sorted(secrets.items()))).encode()).hexdigest()
+
+
+def _state(said: str) -> str:
+    """The state in the last line of what huddle-apply says."""
+    try:
+        return str(json.loads(said.splitlines()[-1])["state"])
+    except (ValueError, LookupError, TypeError):
+        return "unknown"

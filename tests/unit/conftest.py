@@ -23,6 +23,7 @@ SLOW = frozenset(
         "test_apply_program",
         "test_cli",
         "test_gateway_api",
+        "test_gateway_doors",
         "test_gateway_products",
         "test_gateway_service",
         "test_gateway_writes",

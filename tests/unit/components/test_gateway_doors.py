@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import Any
 
 import pytest
@@ -12,10 +13,16 @@ from components.gateway.policy_rules import violations
 from infra.errors import InputError
 from tests.unit.builders import plan
 from tests.unit.components.gateway_program import TWO_PRODUCTS, build, standard
+from tests.unit.recording import Recording
 
 BOTH: dict[str, Any] = {"azure_openai_api": True, "bearer_api": True, "products": TWO_PRODUCTS}
 PLAN = plan(gateway=BOTH)
 OPENED = {door.id: door for door in doors(PLAN.gateway, PLAN.names)}
+
+
+@cache
+def both(preview: bool = False) -> Recording:
+    return build(PLAN, preview)
 
 
 def test_nothing_is_opened_unasked() -> None:
@@ -24,7 +31,7 @@ def test_nothing_is_opened_unasked() -> None:
 
 
 def test_each_door_is_an_api_with_its_policy_and_a_silent_diagnostic(preview: bool) -> None:
-    recording = build(PLAN, preview)
+    recording = both(preview)
     apis = {api["apiId"]: api for api in recording.of("apimanagement:Api")}
     assert {name: (api["path"], api["subscriptionRequired"]) for name, api in apis.items()} == {
         "openai": ("v1", True),
@@ -45,7 +52,7 @@ def test_each_door_is_an_api_with_its_policy_and_a_silent_diagnostic(preview: bo
 
 def test_products_open_the_keyed_door_and_never_the_other() -> None:
     """A product over an API without keys would be one without limits."""
-    links = build(PLAN).of("apimanagement:ProductApi")
+    links = both().of("apimanagement:ProductApi")
     opened = sorted((link["productId"], link["apiId"]) for link in links if link["apiId"] != "openai")
     assert opened == [("large", "azure-openai"), ("small", "azure-openai")]
 
@@ -65,7 +72,7 @@ def test_azures_paths_are_rewritten_and_described() -> None:
             f'template="{path.removeprefix("/deployments/{deployment}")}"' in door.operations[operation["operationId"]]
         )
     assert len(door.operations) == 3
-    policies = build(PLAN).of("apimanagement:ApiOperationPolicy")
+    policies = both().of("apimanagement:ApiOperationPolicy")
     assert {policy["operationId"]: policy["value"] for policy in policies} == dict(door.operations)
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 import uvloop
 
 from infra.errors import InputError
+from infra.markup import PolicyFault
 from infra.program import load_plan
 from simulator.policy_lab.counters import Counters
 from simulator.policy_lab.exchange import Surroundings
@@ -50,7 +51,7 @@ def main() -> int:
     except InputError as error:
         print(*(f"error: {fault}" for fault in error.faults), sep="\n", file=sys.stderr)  # noqa: T201
         return EXIT_INPUT
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, PolicyFault) as error:  # a fragment may hold what the lab does not know
         print(f"error: {error}", file=sys.stderr)  # noqa: T201
         return EXIT_INPUT
     except KeyboardInterrupt:

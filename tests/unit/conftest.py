@@ -29,6 +29,7 @@ SLOW = frozenset(
         "test_gateway_writes",
         "test_graph_invariants",
         "test_recording",
+        "test_remote_node",
         "test_reports_timeline",
         "test_shell_programs",
         "test_user_data",

@@ -34,6 +34,7 @@ from tests.unit.azure_outputs import CANARY, Outputs
 
 UNDECLARED = "UNDECLARED-OUTPUT"
 STACK_TYPE = "pulumi:pulumi:Stack"
+AZURE = "azure-native:"
 _MISSING = re.compile(r"\A(?!None\Z).{0,200}(?<![A-Za-z])None(?![A-Za-z]).{0,200}\Z")
 """The word that an output without a value leaves in a name or an address; alone it is one of Azure's own values."""
 _OUTPUT_TEXT = ("Calling __str__", "pulumi.output", "Output object at")
@@ -211,6 +212,9 @@ class RecordingMonitor(mocks.MockMonitor):
 
     def _create(self, token: str, inputs: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         """ARM id and outputs: the inputs, the name, and what was declared; unknown in preview, as from the provider."""
+        if not token.startswith(AZURE):  # no schema of it is at hand: inputs as they are, and what was declared
+            declared = {} if self._recording.preview else self._outputs.get(token, lambda _: {})(reveal(inputs))
+            return token, {**inputs, **declared}
         kind = schema.resource(token)
         complete = {**({"location": self._location} if "location" in kind.inputs else {}), **inputs}
         wrong = check.failures(kind, complete)

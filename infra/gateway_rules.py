@@ -152,7 +152,13 @@ def _doors(settings: Settings, _: Mapping[str, str]) -> Findings:
 
 def lists(settings: Settings) -> dict[str, Sequence[object]]:
     """Lists whose items may stand only once."""
-    found: dict[str, Sequence[object]] = {"gateway.drain": settings.gateway.drain}
+    gateway = settings.gateway
+    found: dict[str, Sequence[object]] = {
+        "gateway.drain": gateway.drain,
+        "gateway.cors_origins": gateway.cors_origins,
+        "gateway.policy_fragments.inbound": gateway.policy_fragments.inbound,
+        "gateway.policy_fragments.outbound": gateway.policy_fragments.outbound,
+    }
     for name, product in settings.gateway.products.items():
         found[f"gateway.products.{name}.models"] = product.models or ()
         found[f"gateway.products.{name}.subscriptions"] = [each.name for each in product.subscriptions]

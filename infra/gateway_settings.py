@@ -114,7 +114,9 @@ class Gateway(Section):
         False, description="Whether a second address takes keys as `Authorization: Bearer`, as plain OpenAI clients do."
     )
     cors_origins: tuple[Origin, ...] = Field(
-        (), max_length=50, description="Web origins whose pages may call the API from a browser; none means no CORS."
+        (),
+        max_length=50,
+        description="Origins, such as https://chat.example.com, whose pages may call the API; none means no CORS.",
     )
     policy_fragments: PolicyFragments = Field(
         PolicyFragments(), description="Policy elements of your own; what would buffer, leak or bypass is refused."

@@ -132,6 +132,7 @@ class Answered:
     status: int
     headers: Headers
     body: bytes
+    reason: str = ""
 
     @property
     def error(self) -> dict[str, Any]:
@@ -197,7 +198,7 @@ class Lab:
     async def ask(self, path: str = "/v1/chat/completions", **changes: Any) -> Answered:
         """Send a request and read the answer to its end."""
         response = await self.gateway.handle(request(path, **changes))
-        return Answered(response.status, response.headers, await response.read())
+        return Answered(response.status, response.headers, await response.read(), response.reason)
 
 
 def request(

@@ -1,8 +1,9 @@
-"""Policies with one thing taken out: an element with all in it, an element around others, or an attribute."""
+"""Policies with one thing taken out or altered: an element, what is around one, an attribute, a number, a word."""
 
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterator
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
@@ -45,3 +46,27 @@ def _path(root: Element, wanted: Element) -> str:
         steps.insert(0, f"{element.tag}[{name}]" if name else f"{element.tag}{number}")
         element = parents[element]
     return "/" + "/".join(steps)
+
+
+def altered(text: str) -> Iterator[tuple[str, str]]:
+    """What was altered, and the text with it: each number is one more, each word one letter longer."""
+    root = ElementTree.fromstring(text)
+    for number, element in enumerate(root.iter()):
+        values = {**element.attrib, "": (element.text or "").strip()}
+        for attribute, value in values.items():
+            for changed in _alterations(value):
+                copied = copy.deepcopy(root)
+                target = list(copied.iter())[number]
+                if attribute:
+                    target.set(attribute, changed)
+                else:
+                    target.text = changed
+                where = f"{_path(root, element)}{'@' if attribute else ''}{attribute}"
+                yield f"{where}: {value} → {changed}", ElementTree.tostring(copied, encoding="unicode")
+
+
+def _alterations(value: str) -> Iterator[str]:
+    if value and not re.search(r"\d", value) and not value.startswith("@("):
+        yield f"{value}x"
+    for found in re.finditer(r"\d+", value):
+        yield f"{value[: found.start()]}{int(found[0]) + 1}{value[found.end() :]}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from http import HTTPStatus
 from typing import Protocol
 
 from huddle.wrapper.errors import ErrorType
@@ -41,6 +42,7 @@ def scenario(check: Callable[[Make], Awaitable[None]]) -> Callable[[Make], Await
 def assert_refused(got: Answered, status: int, kind: ErrorType, code: str) -> None:
     """An error in the shape of OpenAI's API, with an id to ask about."""
     assert (got.status, got.error["type"], got.error["code"]) == (status, kind, code)
+    assert got.reason == HTTPStatus(status).phrase
     assert list(got.error) == ["message", "type", "param", "code"]
     assert got.error["param"] is None
     assert got.error["message"]

@@ -175,6 +175,8 @@ async def any_other_fault_of_a_request_is_a_bad_request(make: Make) -> None:
     got = await lab.ask()
     assert_refused(got, 400, ErrorType.INVALID_REQUEST, "bad_request")
     assert b"secret" not in got.body
+    lab.replies = [Failed(429, LastError("forward-request", "TooMany", "without a Retry-After"))]
+    assert (await lab.ask()).headers.get("Retry-After") == "60"
 
 
 @scenario

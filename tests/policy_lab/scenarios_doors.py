@@ -10,6 +10,7 @@ from .lab import (
     KEY,
     OTHER_KEY,
     held_stream,
+    plan,
     request,
 )
 from .promises import NODES, OUTER, Make, assert_refused, scenario
@@ -57,7 +58,7 @@ async def bearer_tokens_are_keys(make: Make) -> None:
     assert got.status == 200
     assert lab.sent[0][0] == f"{NODES[0]}/chat/completions"
     ((url, inner, timeout),) = lab.inside
-    assert url.endswith(".azure-api.net/v1/chat/completions")
+    assert url == f"https://{plan().names.gateway}.azure-api.net/v1/chat/completions"
     assert timeout == 239
     assert sorted(name for name, value in inner.headers if KEY in value) == ["Ocp-Apim-Subscription-Key"]
     assert got.headers.get("X-Request-Id") == lab.last.headers.get("X-Request-Id")

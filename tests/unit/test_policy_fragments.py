@@ -117,3 +117,15 @@ def test_files_outside_of_the_project_and_missing_ones_are_refused(tmp_path: Pat
         with pytest.raises(InputError, match=reason) as caught:
             built(tmp_path, outbound=[name])
         assert caught.value.faults[0].key == "gateway.policy_fragments.outbound"
+
+
+def test_a_file_or_an_origin_that_stands_twice_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "own.xml").write_text(GOOD)
+    with pytest.raises(InputError, match=r"policy_fragments\.inbound: 'own\.xml' stands 2 times"):
+        built(tmp_path, inbound=["own.xml", "own.xml"])
+
+
+@pytest.mark.parametrize("origin", ["*", "https://a.example.com/", "a.example.com", "https://A.example.com", "ftp://a"])
+def test_an_origin_is_a_scheme_and_a_host(origin: str) -> None:
+    with pytest.raises(InputError, match=r"gateway\.cors_origins.*such as https:"):
+        stack_file.from_values(changed(gateway={"cors_origins": [origin]}), "dev")

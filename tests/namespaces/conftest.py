@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
@@ -15,13 +13,6 @@ from infra.plan import Plan
 from tests.namespaces import host, node
 from tests.namespaces.node import Node
 from tools import node_cpu, vllm_cpu
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if os.geteuid() != 0:
-        for item in items:
-            if item.path.is_relative_to(Path(__file__).parent):
-                item.add_marker(pytest.mark.skip(reason="namespaces of another network need root"))
 
 
 @dataclass(frozen=True)

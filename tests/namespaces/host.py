@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -107,6 +108,7 @@ def on_loopback(root: Path, name: str) -> Iterator[Host]:
 
 @contextlib.contextmanager
 def _host(root: Path, name: str, address: str, kinds: tuple[str, ...] = (_NET, *_KINDS)) -> Iterator[Host]:
+    assert os.geteuid() == 0, "namespaces with mounts and networks of their own need root"
     root.mkdir(parents=True)
     _etc(root)
     shim = root / "systemctl"

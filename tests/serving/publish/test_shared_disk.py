@@ -21,10 +21,7 @@ from huddle.publish.layout import StoreLayout
 from huddle.publish.session import SharedDisk
 from huddle.publish.source import Source
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(os.geteuid() != 0, reason="loop devices and mounts need root"),
-]
+pytestmark = pytest.mark.slow
 
 
 def sh(*argv: str | Path) -> str:
@@ -61,6 +58,7 @@ class Hosts:
 
 @pytest.fixture
 def hosts(tmp_path: Path) -> Iterator[Hosts]:
+    assert os.geteuid() == 0, "loop devices and mounts need root"
     image = tmp_path / "disk.img"
     with image.open("wb") as file:
         file.truncate(64 * 1024**2)

@@ -153,6 +153,8 @@ class TestVerdict:
 def unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]]:
     """A process that is all of a unit, stopped as a frozen worker is."""
     process = subprocess.Popen(["sleep", "300"])
+    while Path(f"/proc/{process.pid}/comm").read_text(encoding="utf-8") != "sleep\n":
+        time.sleep(0.01)  # it takes its name a moment after it has begun
     listing = tmp_path / "cgroup/huddle-vllm.service/cgroup.procs"
     listing.parent.mkdir(parents=True)
     listing.write_text(f"{process.pid}\n", encoding="ascii")

@@ -185,7 +185,7 @@ def test_only_a_blank_disk_that_is_named_is_formatted(hosts: Hosts, release: Pat
     ):
         pass
     wrong = SharedDisk(hosts.loader.layout, hosts.loader.device, hosts.other_mount, hosts.loader.lock)
-    with pytest.raises(DiskError, match="--format names .*, the model disk is"), wrong.writable():
+    with pytest.raises(DiskError, match=r"--format names .*, the model disk is"), wrong.writable():
         pass
     assert disk.signatures(hosts.loader.device) == ""
 

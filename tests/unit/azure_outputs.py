@@ -38,7 +38,15 @@ def _identity(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 def _gateway(inputs: Mapping[str, Any]) -> dict[str, Any]:
     host = f"https://{inputs['serviceName']}"
-    return {"gatewayUrl": f"{host}.azure-api.net", "developerPortalUrl": f"{host}.developer.azure-api.net"}
+    urls = {"gatewayUrl": f"{host}.azure-api.net", "developerPortalUrl": f"{host}.developer.azure-api.net"}
+    internal = inputs.get("virtualNetworkType") == "Internal"
+    return {**urls, **({"privateIPAddresses": ["10.0.1.4"]} if internal else {})}
+
+
+def _existing_gateway(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    group, name = arguments["resourceGroupName"], arguments["serviceName"]
+    provider = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{group}/providers/Microsoft.ApiManagement"
+    return {"id": f"{provider}/service/{name}", **_gateway(arguments)}
 
 
 OUTPUTS: dict[str, Outputs] = {
@@ -64,6 +72,7 @@ CALLS: dict[str, Outputs] = {
         "subscriptionId": SUBSCRIPTION,
         "tenantId": TENANT,
     },
+    "apimanagement:getApiManagementService": _existing_gateway,
     # Invokes carry no secret mark, whatever they return: wrapping them is the component's work.
     "apimanagement:listSubscriptionSecrets": lambda arguments: {
         "primaryKey": f"{CANARY}-{arguments['sid']}-primary",

@@ -71,7 +71,7 @@ def security_rules_match_the_port_table(recording: Recording, plan: Plan) -> Ite
     wanted = {
         (plan.names.nsg(zone), "Inbound" if flow.listener is zone else "Outbound", port)
         for zone in SUBNETS
-        if zone in plan.addresses.subnets
+        if zone in plan.addresses.own_subnets
         for flow in plan.ports
         for port in flow.port_ranges
         if (flow.listener is zone and not flow.loopback_only) or (flow.listener not in SUBNETS and zone in flow.callers)

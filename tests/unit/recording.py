@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from pulumi import export
@@ -341,11 +342,10 @@ def _export(values: Mapping[str, Any] | None) -> None:
         export(name, value)
 
 
-def stack_config(stack: str) -> dict[str, str]:
+def stack_config(stack: str, root: Path = stack_file.ROOT) -> dict[str, str]:
     """A stack file's config as the engine hands it over: text, objects as JSON, and a canary for each secret."""
-    written = {
-        key: value if isinstance(value, str) else json.dumps(value) for key, value in stack_file.read(stack).items()
-    }
+    read = stack_file.read(stack, root)
+    written = {key: value if isinstance(value, str) else json.dumps(value) for key, value in read.items()}
     return {**written, **{f"{stack_file.PROJECT}:{key}": f"{CANARY}-{key}" for key in SECRET_KEYS}}
 
 

@@ -10,9 +10,11 @@ import pytest
 from infra import program, stack_file
 from infra.plan import Plan
 from tests.unit import invariants
-from tests.unit.recording import Recording, assert_no_canary_outside_secrets, run_program
+from tests.unit.recording import Recording, assert_no_canary_outside_secrets, run_program, stack_config
 
-STACKS = stack_file.names()
+TESTS = stack_file.ROOT / "tests"
+ROOTS = {**dict.fromkeys(stack_file.names(), stack_file.ROOT), **dict.fromkeys(stack_file.names(TESTS), TESTS)}
+"""The stacks that come with the project, and one for each tier and landing zone of the gateway."""
 OVER_RECORDING = (
     invariants.fixed_names_replace_delete_first,
     invariants.children_stand_in_one_place,
@@ -32,12 +34,12 @@ OVER_RECORDING_AND_PLAN = (
 
 @cache
 def recording_of(stack: str, preview: bool) -> Recording:
-    return run_program(program.main, stack, preview)
+    return run_program(program.main, stack, preview, config=stack_config(stack, ROOTS[stack]))
 
 
-@pytest.fixture(params=STACKS)
+@pytest.fixture(params=sorted(ROOTS))
 def plan(request: pytest.FixtureRequest) -> Plan:
-    return program.load_plan(request.param)
+    return program.load_plan(request.param, ROOTS[request.param])
 
 
 @pytest.fixture

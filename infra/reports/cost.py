@@ -186,6 +186,8 @@ def private_endpoint_count(plan: Plan) -> int:
 def _by_use(plan: Plan) -> Iterator[Item]:
     cap = plan.monitoring.daily_cap_gb
     yield Item("Log Analytics", f"at most {cap:g} GB a day", None, "billed by ingestion; not verified")
+    if plan.gateway.existing is None:
+        yield Item("Alert rules", "log queries every 5 minutes", None, "no verified price")
     yield Item("Key Vault, DNS, traffic", "by use", None, "billed by use")
 
 

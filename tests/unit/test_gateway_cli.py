@@ -96,6 +96,12 @@ def test_a_subscription_that_azure_does_not_know_is_a_sentence(azure: dict[str, 
     assert "Azure refused (ResourceNotFound)" in done.stderr
 
 
+def test_stacks_of_another_directory_must_lie_in_one_named_so(tmp_path: Path) -> None:
+    caught = run("rehearse", "-s", "premium", "--stacks-dir", str(tmp_path)).exception
+    assert isinstance(caught, InputError)
+    assert "allowed: a directory named stacks" in str(caught)
+
+
 @pytest.mark.parametrize(
     ("said", "what", "step"),
     [

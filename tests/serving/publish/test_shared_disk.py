@@ -226,3 +226,16 @@ def test_one_publication_at_a_time(hosts: Hosts, release: Path) -> None:
         hosts.loader.writable(),
     ):
         pass
+
+
+def test_a_store_that_was_formatted_without_protection_gets_it_before_it_is_written_to(
+    hosts: Hosts, release: Path
+) -> None:
+    sh("mkfs.ext4", "-q", "-L", disk.LABEL, hosts.loader.device)
+    before = disk.read(hosts.loader.device)
+    assert before is not None
+    assert before.mmp_block is None
+    hosts.publish(release)
+    after = disk.read(hosts.loader.device)
+    assert after is not None
+    assert after.mmp_block is not None

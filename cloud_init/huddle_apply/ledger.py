@@ -62,10 +62,12 @@ class Ledger:
         begin = time.monotonic()
         try:
             yield
-        except ApplyError:
+        except (ApplyError, OSError) as failure:
             self._end(name, begin, "failed")
             with self._lock:
                 self._status["failed_phase"] = self._status["failed_phase"] or name
+            if isinstance(failure, OSError):  # a full disk, most of all
+                raise ApplyError(f"{failure.strerror or failure}: {failure.filename or 'no file named'}") from failure
             raise
         self._end(name, begin, "done")
 
@@ -95,7 +97,10 @@ class Ledger:
 
     def _write(self) -> None:
         with self._lock:
-            files.write_json(self._path, self._status)
+            try:
+                files.write_json(self._path, self._status)
+            except OSError as error:  # the application's own end matters more; its last line has all of this, too
+                say(f"warning: {self._path} cannot be written ({error.strerror})")
 
 
 def say(text: str) -> None:

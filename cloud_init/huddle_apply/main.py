@@ -163,9 +163,11 @@ class Application:
     def _prepare(self, bundle: Unpacked) -> None:
         """Everything that can be done while the old bundle serves."""
         ledger, node, layout = self._ledger, bundle.node, self._layout
-        with ledger.phase("machine"):
+        with ledger.phase("day-0"):
             machine.wait_for_cloud_init(ledger, bundle.deadline_s("cloud_init"))
+        with ledger.phase("clock"):
             machine.wait_for_clock(ledger, bundle.deadline_s("clock"))
+        with ledger.phase("driver"):
             ledger.note(gpus=readiness.check_gpus(node["expects"]["gpus"]))
         with ledger.phase("packages"):
             machine.install_packages(node["packages"], bundle.deadline_s("packages"))

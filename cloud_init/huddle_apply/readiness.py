@@ -61,8 +61,10 @@ def wait(layout: Layout, bundle: Unpacked, ledger: Ledger, deadline_s: float) ->
     while True:
         now = systemd.states(units)
         _refuse_broken(before, now)
+        asked = time.monotonic()
         problem = _problem(layout, expects, now)
         if problem is None:
+            ledger.note(answers_s=round(time.monotonic() - asked, 1))
             break
         if time.monotonic() > end:
             raise ApplyError(f"not ready after {deadline_s:.0f} s: {problem}", _log_to_blame(now))

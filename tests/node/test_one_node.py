@@ -103,9 +103,10 @@ def test_first_bundle_serves(node: Node, first: Bundle) -> None:
     assert done.code == 0, f"{done.out}\n{done.err}"
     status = node.status()
     assert (status["state"], status["bundle"]) == ("serving", first.digest)
-    assert [phase["name"] for phase in status["phases"] if phase["result"] == "done"] == [
-        *("bundle", "machine", "packages", "credentials", "libraries", "staging", "switch", "services", "readiness")
-    ] or {phase["name"] for phase in status["phases"]} >= {"libraries", "staging"}
+    assert {phase["name"] for phase in status["phases"] if phase["result"] == "done"} == {
+        *("bundle", "day-0", "clock", "driver", "packages", "credentials", "libraries", "store", "staging", "switch"),
+        *("services", "readiness"),
+    }
     for model in node.plan.serving.models:
         assert node.serves(model.name)
 
@@ -196,13 +197,13 @@ def test_a_frozen_engine(node: Node, serving: None) -> None:
 def test_a_missing_gpu(node: Node, first: Bundle, serving: None) -> None:
     """A missing GPU: refused by its count, what serves goes on."""
     with changed(node, "/etc/lab/gpus", "0"):
-        fails(node.apply(first), node, "machine", r"^this machine has 0 GPUs, its size has 1; deallocate and start it")
+        fails(node.apply(first), node, "driver", r"^this machine has 0 GPUs, its size has 1; deallocate and start it")
 
 
 def test_a_driver_mismatch(node: Node, first: Bundle, serving: None) -> None:
     """Driver and library of two versions: refused with the driver's words."""
     with changed(node, "/etc/lab/gpus", "Failed to initialize NVML: Driver/library version mismatch"):
-        fails(node.apply(first), node, "machine", r"the GPU driver does not answer .*Driver/library version mismatch")
+        fails(node.apply(first), node, "driver", r"the GPU driver does not answer .*Driver/library version mismatch")
 
 
 def test_no_key_vault(node: Node, lab: Lab, first: Bundle, serving: None) -> None:

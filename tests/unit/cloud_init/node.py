@@ -177,7 +177,7 @@ def running(folder: Path) -> Iterator[FakeNode]:
         path.chmod(0o755)
     node.set("gpus", "GPU 0: NVIDIA H100 NVL (UUID: GPU-0)\n")
     node.set("cloud-init", json.dumps({"status": "done"}))
-    node.set("packages", "bzip2\nmdadm\npython3-venv\nxfsprogs\n")
+    node.set("packages", "bzip2\nmdadm\nnftables\npython3-venv\nxfsprogs\n")
     node.set("ray-nodes", json.dumps(["10.0.0.4", "10.0.0.5"]))
     credentials = node.layout.credentials
     credentials.mkdir(parents=True)

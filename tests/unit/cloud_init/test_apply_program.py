@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from cloud_init.huddle_apply import ledger, libraries
 from cloud_init.huddle_apply import main as program
 from cloud_init.templating import text
 from tests.unit.cloud_init import node as nodes
@@ -25,7 +27,8 @@ RAY, MODELS, VLLM, WRAPPER, PROBE = (
     "huddleai_api.service",
     "huddle-probe.service",
 )
-ALL = f"{RAY} {MODELS} {VLLM} {WRAPPER} {PROBE}"
+FIREWALL = "huddle-firewall.service"
+ALL = f"{FIREWALL} {RAY} {MODELS} {VLLM} {WRAPPER} {PROBE}"
 MOUNTS = "mnt-nvme.mount huddle-workspace.service mnt-models.mount"
 
 
@@ -82,7 +85,9 @@ def test_first_bundle_serves(node: FakeNode, capsys: pytest.CaptureFixture[str])
     phases = [phase["name"] for phase in status["phases"]]
     assert set(phases) == {
         "bundle",
-        "machine",
+        "day-0",
+        "clock",
+        "driver",
         "packages",
         "credentials",
         "libraries",
@@ -267,21 +272,45 @@ class TestBeforeTheSwitch:
     def test_a_gpu_is_missing(self, node: FakeNode) -> None:
         apply(node, deliver(node.port))
         node.set("gpus", "")
-        self.fails(node, "machine", "this machine has 0 GPUs, its size has 1")
+        self.fails(node, "driver", "this machine has 0 GPUs, its size has 1")
 
     def test_driver_and_library_do_not_match(self, node: FakeNode) -> None:
         (node.fake / "bin/nvidia-smi").write_text("#!/bin/bash\necho 'Driver/library version mismatch'\nexit 18\n")
         self.fails(
-            node, "machine", "the GPU driver does not answer (`nvidia-smi -L` failed with exit code 18: Driver/library"
+            node, "driver", "the GPU driver does not answer (`nvidia-smi -L` failed with exit code 18: Driver/library"
         )
 
     def test_cloud_init_failed(self, node: FakeNode) -> None:
         node.set("cloud-init", json.dumps({"status": "error", "errors": ["no disk"]}))
-        self.fails(node, "machine", "cloud-init failed on this machine: no disk")
+        self.fails(node, "day-0", "cloud-init failed on this machine: no disk")
 
     def test_cloud_init_does_not_end(self, node: FakeNode) -> None:
         node.set("cloud-init", json.dumps({"status": "running"}))
-        self.fails(node, "machine", "cloud-init is still running after 1 s")
+        self.fails(node, "day-0", "cloud-init is still running after 1 s")
+
+    def test_the_disk_is_full(self, node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
+        apply(node, deliver(node.port))
+
+        def full(*_: object) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/opt/huddle/venvs/x")
+
+        monkeypatch.setattr(libraries, "install", full)
+        self.fails(node, "libraries", "No space left on device: /opt/huddle/venvs/x")
+
+    def test_the_status_file_cannot_be_written(
+        self, node: FakeNode, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        apply(node, deliver(node.port))
+
+        def full(path: Path, *_: object) -> bool:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+        monkeypatch.setattr(ledger.files, "write_json", full)
+        capsys.readouterr()
+        assert apply(node, engine_changed(node.port)) == 1
+        said = capsys.readouterr()
+        assert "huddle-apply: switch: No space left on device" in said.err
+        assert json.loads(said.out.splitlines()[-1])["state"] == "rolled-back"
 
     def test_a_secret_is_missing(self, node: FakeNode) -> None:
         (node.layout.credentials / "ray_token").unlink()
@@ -376,7 +405,7 @@ def test_missing_packages_are_installed_and_apt_waits_for_its_lock(node: FakeNod
     assert apply(node, deliver(node.port)) == 0
     assert node.calls("-oDPkg::Lock::Timeout=60") == [
         "apt-get -oDPkg::Lock::Timeout=60 -qq update",
-        "apt-get -oDPkg::Lock::Timeout=60 -qq install --yes --no-install-recommends python3-venv xfsprogs",
+        "apt-get -oDPkg::Lock::Timeout=60 -qq install --yes --no-install-recommends nftables python3-venv xfsprogs",
     ]
 
 

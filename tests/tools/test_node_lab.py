@@ -22,7 +22,7 @@ def command(tmp_path: Path, nvme: int = 2) -> list[str]:
         root=tmp_path / "root",
         seed=tmp_path / "seed",
         wheels=tmp_path / "wheels",
-        link=Link("10.0.0.4", 2222, gateway="10.0.0.100", cable=(3001, 3002)),
+        link=Link(1, 2222, cable=(3001, 3002)),
         console=tmp_path / "console",
         models=tmp_path / "models",
         nvme=tuple(tmp_path / f"nvme{number}" for number in range(nvme)),
@@ -35,7 +35,7 @@ def test_a_guest_is_emulated_and_reaches_nothing(tmp_path: Path) -> None:
     assert words[words.index("-accel") + 1].startswith("tcg")
     (user,) = [word for word in words if word.startswith("user,")]
     assert "restrict=on" in user
-    assert re.findall(r"hostfwd=(\S+)", user) == ["tcp:127.0.0.1:2222-10.0.0.4:22"]
+    assert re.findall(r"hostfwd=(\S+)", user) == ["tcp:127.0.0.1:2222-10.0.9.15:22"]
     hosts = {host for word in words for host in re.findall(r"(?:local|remote)\.host=([\d.]+)", word)}
     assert hosts == {"127.0.0.1"}
 

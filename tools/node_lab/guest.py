@@ -8,13 +8,14 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tools.node_lab.image import Image
 
-NODES_NETWORK = "10.0.0.0/24"
+_WAY_IN = "10.0.9.15"
 STOP_S = 60.0
 _LIBC = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1
@@ -29,27 +30,42 @@ class GuestError(Exception):
 
 @dataclass(frozen=True)
 class Link:
-    """The network card: the node's address, our port for its ssh, and a cable to another guest (loopback UDP ports).
+    """A guest's two network cards.
 
-    QEMU's user network plays a host at `gateway` that forwards ssh; guests reach nothing beyond it (`restrict`).
+    eth0 is the node's, with a cable to the other guest or to nobody (`cable`: loopback UDP ports, ours and theirs).
+    eth1 is the lab's way in: QEMU's user network forwards our loopback port to the guest's ssh and nothing else, in
+    either direction (`restrict`). It has a wire of its own since it answers for every address that it sees.
     """
 
-    address: str
+    number: int  # of the node
     ssh: int
-    gateway: str
     cable: tuple[int, int] | None = None
 
-    def words(self, mac: str) -> Iterator[str]:
-        """QEMU's words: one hub for the card, the user network and the cable."""
-        yield from ("-netdev", "hubport,id=card,hubid=0", "-device", f"virtio-net-pci,netdev=card,mac={mac}")
-        forward = f"hostfwd=tcp:127.0.0.1:{self.ssh}-{self.address}:22"
-        yield from ("-netdev", f"user,id=user,net={NODES_NETWORK},host={self.gateway},ipv6=off,restrict=on,{forward}")
-        yield from ("-netdev", "hubport,id=user-port,hubid=0,netdev=user")
+    @property
+    def macs(self) -> tuple[str, str]:
+        """Of eth0 and eth1."""
+        return f"52:54:00:00:00:{self.number:02x}", f"52:54:00:00:01:{self.number:02x}"
+
+    def network_config(self, address: str, prefix: int) -> Mapping[str, Any]:
+        """What Azure's DHCP would lease to the node's card, and the lab's own address, for cloud-init."""
+        addresses = (f"{address}/{prefix}", f"{_WAY_IN}/24")
+        cards = {
+            f"eth{index}": {"match": {"macaddress": mac}, "set-name": f"eth{index}", "addresses": [own]}
+            for index, (mac, own) in enumerate(zip(self.macs, addresses, strict=True))
+        }
+        return {"version": 2, "ethernets": cards}
+
+    def words(self) -> Iterator[str]:
+        """QEMU's words."""
+        yield from ("-netdev", "hubport,id=eth0,hubid=0", "-device", f"virtio-net-pci,netdev=eth0,mac={self.macs[0]}")
         if self.cable:
             own, other = self.cable
             ends = f"local.type=inet,local.host=127.0.0.1,local.port={own}"
             ends += f",remote.type=inet,remote.host=127.0.0.1,remote.port={other}"
             yield from ("-netdev", f"dgram,id=cable,{ends}", "-netdev", "hubport,id=cable-port,hubid=0,netdev=cable")
+        forward = f"hostfwd=tcp:127.0.0.1:{self.ssh}-{_WAY_IN}:22"
+        yield from ("-netdev", f"user,id=eth1,net=10.0.9.0/24,ipv6=off,restrict=on,{forward}")
+        yield from ("-device", f"virtio-net-pci,netdev=eth1,mac={self.macs[1]}")
 
 
 @dataclass(frozen=True)
@@ -69,7 +85,7 @@ class Hardware:
 
     def command(self) -> list[str]:
         """QEMU's command line. Emulated (TCG): nested virtualisation is not to be relied on."""
-        return [_PROGRAM, *self._machine(), *self._disks(), *self.link.words(_mac(self.name))]
+        return [_PROGRAM, *self._machine(), *self._disks(), *self.link.words()]
 
     def _machine(self) -> Iterator[str]:
         yield from ("-name", self.name, "-machine", "q35", "-accel", "tcg,thread=multi,tb-size=256", "-cpu", _CPU)
@@ -95,11 +111,6 @@ class Hardware:
         for index, path in enumerate(self.nvme):
             yield from ("-drive", f"if=none,id=nvme{index},file={path},format=raw,cache=unsafe,discard=unmap")
             yield from ("-device", f"nvme,serial=local{index},drive=nvme{index}")
-
-
-def _mac(name: str) -> str:
-    number = sum(name.encode()) % 251
-    return f"52:54:00:12:34:{number:02x}"
 
 
 class Guest:

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,9 @@ from typing import Any
 from cloud_init import apply, catalogue, render
 from cloud_init.bundle import Bundle
 from infra.plan import NodePlan, Plan
+from infra.vocabulary import Zone
 from tools.node_lab import bundles, image, media, wheels
-from tools.node_lab.guest import NODES_NETWORK, Guest, Hardware, Link, free_ports
+from tools.node_lab.guest import Guest, Hardware, Link, free_ports
 from tools.node_lab.shell import CONNECT_S, Done, Shell
 
 VAULT_URI = "https://169.254.169.253/"
@@ -117,13 +118,13 @@ class Lab:
         folder = self.folder / of.name
         folder.mkdir()
         cable = (self._cable[number - 1], self._cable[2 - number]) if together else None
-        # Each guest has a gateway of its own, so that either can be switched off.
-        link = Link(str(of.address), self._ssh[number - 1], gateway=f"10.0.0.{100 * number}", cable=cable)
+        link = Link(number, self._ssh[number - 1], cable)
+        network = link.network_config(str(of.address), self.plan.addresses.subnets[Zone.NODES].prefixlen)
         hardware = Hardware(
             name=of.name,
             image=self.image,
             root=media.overlay(folder / "root.qcow2", self.image.root),
-            seed=media.seed(folder / "seed.iso", render.user_data(self.plan, of), _network(of), of.name),
+            seed=media.seed(folder / "seed.iso", render.user_data(self.plan, of), network, of.name),
             wheels=self._wheels,
             link=link,
             console=folder / "console.log",
@@ -149,8 +150,3 @@ class Lab:
             guest.cut_power()
         if not keep:
             shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def _network(of: NodePlan) -> Mapping[str, Any]:
-    prefix = NODES_NETWORK.rpartition("/")[2]
-    return {"version": 2, "ethernets": {"eth0": {"addresses": [f"{of.address}/{prefix}"]}}}

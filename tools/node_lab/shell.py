@@ -42,7 +42,7 @@ class Shell:
         """
         end = time.monotonic() + timeout_s
         while True:
-            done = self._ssh("true", "", 20)
+            done = self._ssh("true", "", 90)
             if done.code == 0:
                 return
             if time.monotonic() > end:
@@ -86,9 +86,9 @@ class Shell:
             "UserKnownHostsFile": "/dev/null",
             "LogLevel": "ERROR",
             "BatchMode": "yes",
-            "ConnectTimeout": 10,
+            "ConnectTimeout": 60,
             "ServerAliveInterval": 5,
-            "ServerAliveCountMax": 6,
+            "ServerAliveCountMax": 24,
             "ControlMaster": "auto",
             "ControlPersist": 600,
             "ControlPath": self.folder / f"c{self.port}",

@@ -26,13 +26,13 @@ class NodeStore:
     writer: str
 
 
-def node_store(current: Path = CURRENT, host: str | None = None) -> NodeStore:
+def node_store() -> NodeStore:
     """The store of this node.
 
     Raises:
         HuddleError: this is no node.
     """
-    path = current / "nodes" / (host or socket.gethostname()) / "node.json"
+    path = CURRENT / "nodes" / socket.gethostname() / "node.json"
     try:
         facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["store"]
         return NodeStore(facts["kind"], facts.get("device"), facts["mount"], facts["writer"])

@@ -1,0 +1,52 @@
+"""The scripts of delivery over SSH: sound shell, and any secret arrives as it was."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cloud_init import over_ssh
+from cloud_init.templating import render
+from tests.unit.cloud_init.rendered import built, plans
+
+NODE = plans()["dev"].nodes[0]
+VALUES = {"program": "/opt/huddle/bin/huddle-apply", "copied": "/tmp/x", "deadline_s": 480}
+
+
+@pytest.mark.parametrize("name", ["gate", "secrets", "apply"])
+def test_shellcheck_finds_nothing(name: str) -> None:
+    text = render(f"ssh/{name}.sh.j2", node=NODE, bundle=built("dev"), folder="/etc/huddle/credentials", **VALUES)
+    done = subprocess.run(["shellcheck", "--shell=bash", "-"], input=text, capture_output=True, text=True, check=False)
+    assert done.stdout == ""
+
+
+def test_each_command_is_one_line_of_a_shell_that_becomes_root_and_knows_the_connection() -> None:
+    scripts = over_ssh.scripts(NODE, built("dev"))
+    for command in (scripts.gate, scripts.secrets, scripts.apply):
+        first = command.partition("\n")[0]
+        assert first.startswith('sudo=; [ "$(id -u)" -eq 0 ] || sudo="sudo -n"; exec $sudo env SSH_CONNECTION=')
+        assert subprocess.run(["bash", "-n", "-c", command], check=False).returncode == 0
+    assert built("dev").digest in scripts.archive_path
+    assert built("dev").digest in scripts.apply
+
+
+NAMES = st.sampled_from(["backend_key", "ray_token", "model_hub_token"])
+TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=80)
+
+
+@given(secrets=st.dictionaries(NAMES, TEXTS))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
+def test_any_secret_arrives_as_it_was_and_for_root_only(tmp_path: Path, secrets: dict[str, str]) -> None:
+    folder = tmp_path / "credentials"
+    script = render("ssh/secrets.sh.j2", folder=folder)
+    done = subprocess.run(
+        ["bash", "-c", script], input=over_ssh.stdin_of(secrets), capture_output=True, text=True, check=True
+    )
+    assert (done.stdout, done.stderr) == ("", "")
+    for name, value in secrets.items():
+        assert (folder / name).read_bytes() == value.encode()
+        assert (folder / name).stat().st_mode & 0o777 == 0o600

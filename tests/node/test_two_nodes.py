@@ -138,6 +138,26 @@ def test_from_the_other_node(head: Node, worker: Node) -> None:
     assert head.plan.serving.ray_gcs_port in reached, "the scan works"
 
 
+def test_publish_while_both_serve(head: Node, worker: Node) -> None:
+    """A model is published on the head while both serve: the worker's next staging has it, whole."""
+    directory = head.shell.out("ls /mnt/nvme/workspace/models").split()[0]
+    files = "/mnt/nvme/workspace/scratch/files"
+    head.shell.out(
+        f"cp --archive --dereference /mnt/models/{directory} {files}; echo '{{}}' >{files}/generation_config.json"
+    )
+    done = head.shell.run(f"huddle models publish {head.of.model} --from {files}", timeout_s=400)
+    assert done.code == 0, f"{done.out}\n{done.err}"
+    for node in (head, worker):
+        assert node.serves("hl")
+    staged = f"/mnt/nvme/workspace/models/{directory}"
+    before = worker.shell.out(f"cat {staged}/generation_config.json")
+    worker.shell.out("systemctl restart huddle-models.service", timeout_s=300)
+    assert worker.shell.out(f"cat {staged}/generation_config.json") == "{}\n" != before
+    sums = "find . -type f -not -name '.*' -exec sha256sum {} + | sort"
+    assert worker.shell.out(f"cd {staged} && {sums}") == head.shell.out(f"cd {files} && {sums}")
+    serves_again(worker)
+
+
 def test_a_second_ray(worker: Node) -> None:
     """A second Ray on a machine is refused by name, and ours starts when it is gone."""
     worker.shell.out(f"systemctl stop {Unit.RAY}")

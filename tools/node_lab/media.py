@@ -9,10 +9,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from huddle import tiny_model
+from huddle.publish import disk
 
 BLANK_GIB = 6
 """Of a local NVMe disk, sparse: above what staging keeps free (4 GiB)."""
-_MODEL_DISK_MIB = 64
+_MODEL_DISK_GIB = 3
+"""Sparse: above what publishing keeps free (1 GiB)."""
 
 
 def seed(target: Path, user_data: str, network: Mapping[str, object], instance: str) -> Path:
@@ -39,12 +41,16 @@ def _cd(target: Path, label: str, folder: Path) -> Path:
     return target
 
 
+_STORE = ["mkfs.ext4", "-q", "-O", "mmp,^orphan_file", "-L", disk.LABEL, "-m", "0", "-E", "root_owner=0:0"]
+"""As `huddle models publish --format` makes a store."""
+
+
 def model_disk(target: Path, directory: str) -> Path:
     """An ext4 disk with one small model in it, as a publisher leaves it on the shared disk."""
     with TemporaryDirectory(dir=target.parent) as folder:
         tiny_model.make(Path(folder, directory))
-        blank(target, _MODEL_DISK_MIB / 1024)
-        subprocess.run(["mkfs.ext4", "-q", "-E", "root_owner=0:0", "-d", folder, str(target)], check=True)
+        blank(target, _MODEL_DISK_GIB)
+        subprocess.run([*_STORE, "-d", folder, str(target)], check=True)
     return target
 
 

@@ -41,12 +41,22 @@ def test_the_run_command_carries_the_archive_and_no_secret() -> None:
     script = _script("dev")["run-command.sh"].decode()
     body = re.search(r"<<'ARCHIVE'\n(.*)\nARCHIVE\n", script, re.DOTALL)
     assert body
-    assert sha256(base64.b64decode(body[1])).hexdigest() == built("dev").digest
+    assert sha256(base64.b85decode("".join(body[1].split()))).hexdigest() == built("dev").digest
     last = script.splitlines()[-1]
     assert last == (
         f"exec /opt/huddle/bin/huddle-apply {built('dev').digest} --vault-uri {rendered.VAULT_URI} "
         f"--identity-client-id {rendered.CLIENT_ID}"
     )
+
+
+def test_the_run_command_lays_the_archive_down_as_it_was(tmp_path: Path) -> None:
+    """Run as it is, in another place, as far as the archive goes."""
+    script = _script("dev")["run-command.sh"].decode().replace("/var/lib/huddle/incoming", str(tmp_path))
+    unpacking = script.partition("if ! timeout")[0]
+    subprocess.run(["bash"], input=unpacking, text=True, check=True)
+    (archive,) = tmp_path.iterdir()
+    assert archive.name == f"huddle-{built('dev').digest}.tar.bz2"
+    assert archive.read_bytes() == built("dev").archive
 
 
 def test_values_in_the_run_command_are_quoted() -> None:

@@ -55,6 +55,8 @@ class _Table:
             result, seconds = self.rows.get(name, ("", 0.0))
             worst = "failed" if report.failed or result == "failed" else report.outcome
             self.rows[name] = worst, seconds + report.duration
+            if report.failed:  # at once: the rest of a run takes minutes
+                sys.stderr.write(f"\n{name}: failed\n{report.longreprtext}\n")
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if not self.rows:

@@ -170,13 +170,13 @@ def test_kill_9(node: Node, serving: None) -> None:
     for name, unit in (("gcs_server", Unit.RAY), ("raylet", Unit.RAY), ("vllm", Unit.VLLM)):
         before = invocations(node)[unit]
         node.shell.out(f"pkill --signal KILL --exact {name}")
+        eventually(lambda unit=unit, before=before: invocations(node)[unit] != before, f"{unit} is started again")
         serves_again(node)
-        assert invocations(node)[unit] != before
     for unit in (Unit.VLLM, Unit.WRAPPER):
         before = main_pid(node, unit)
         node.shell.out(f"kill -KILL {before}")
+        eventually(lambda unit=unit, before=before: main_pid(node, unit) not in (0, before), f"{unit} is started again")
         serves_again(node)
-        assert main_pid(node, unit) not in (0, before)
 
 
 def test_a_stopped_wrapper(node: Node, serving: None) -> None:

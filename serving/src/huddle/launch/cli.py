@@ -12,7 +12,7 @@ import typer
 
 from huddle import gpus, registry
 from huddle.errors import ExitCode
-from huddle.launch import backoff, command, network, supervise
+from huddle.launch import backoff, command, drain, network, supervise
 from huddle.launch.prepare import LaunchError, Options, Prepared, preflight, prepare
 from huddle.launch.request import Device, Executor
 from huddle.models import files
@@ -140,6 +140,7 @@ def _run(prepared: Prepared, *, clear_leftovers: bool) -> int:
             drain_s=request.shutdown_timeout_s,
             signals=signals,
             log=_log,
+            idle=drain.idle_check(request) if drain.by_launcher(request) else None,
         )
     if asked:
         record.clear()

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from huddle.launch import drain
 from huddle.launch.request import Device, Executor, Request
 from huddle.registry.reserved import DANGEROUS_ENV
 
@@ -66,7 +67,8 @@ def _server_words(request: Request) -> list[str]:
         return []
     model = request.served.model
     words = ["--served-model-name", *request.served_names, "--host", request.host, "--port", str(request.port)]
-    words += ["--shutdown-timeout", str(request.shutdown_timeout_s)]
+    timeout_s = request.shutdown_timeout_s
+    words += ["--shutdown-timeout", str(min(timeout_s, drain.STOP_S) if drain.by_launcher(request) else timeout_s)]
     if request.front_ends > 1:
         words += ["--api-server-count", str(request.front_ends)]
     if model.chat_template:

@@ -41,16 +41,24 @@ def tree() -> list[psutil.Process]:
 
 
 def leftovers(slot: str) -> list[psutil.Process]:
-    """Processes that a launcher started in this slot while that launcher is gone."""
-    found = []
+    """Processes that a launcher started in this slot while that launcher is gone.
+
+    vLLM's engine and servers overwrite their environment with a title, and the mark with it: what shares the session
+    that a launcher made for its engine belongs to it, too.
+    """
+    found: dict[int, psutil.Process] = {}
+    sessions: dict[int, list[psutil.Process]] = {}
     for process in psutil.process_iter():
         try:
+            sessions.setdefault(os.getsid(process.pid), []).append(process)
             owner, _, place = process.environ().get(MARK, "").partition("@")
         except (psutil.Error, OSError):
             continue  # another user's, or gone
         if place == slot and _alive(process) and not _launcher_lives(owner):
-            found.append(process)
-    return found
+            found[process.pid] = process
+    for session in {_session(pid) for pid in found}:
+        found |= {process.pid: process for process in sessions.get(session, ()) if _alive(process)}
+    return list(found.values())
 
 
 def send(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
@@ -69,6 +77,13 @@ def end(processes: list[psutil.Process], grace_s: float) -> list[psutil.Process]
     send(alive, signal.SIGKILL)
     _, alive = psutil.wait_procs(alive, timeout=grace_s)
     return alive
+
+
+def _session(pid: int) -> int:
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return -1
 
 
 def _alive(process: psutil.Process) -> bool:

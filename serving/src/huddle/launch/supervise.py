@@ -18,6 +18,8 @@ FORCED = 124
 ENDED_BY_ITSELF = 1
 DRAIN_GRACE_S = 15.0  # on top of the engine's own --shutdown-timeout, for it to close down after the last stream
 KILL_GRACE_S = 10.0
+_ASK_S = 0.5
+_QUIET_ANSWERS = 2  # a request on its way from an API server to the engine is in no gauge for a moment
 _STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -68,6 +70,7 @@ def run(
     drain_s: float,
     signals: Signals,
     log: Callable[[str], None],
+    idle: Callable[[], bool] | None = None,
     grace_s: float = DRAIN_GRACE_S,
     kill_grace_s: float = KILL_GRACE_S,
 ) -> tuple[int, bool]:
@@ -75,6 +78,8 @@ def run(
 
     On the first of SIGTERM, SIGINT and SIGHUP only the engine's first process is told, so that it finishes its streams;
     at the second, or `drain_s` + `grace_s` later, all that is left gets SIGTERM, and SIGKILL `kill_grace_s` after that.
+    An engine that does not finish its streams by itself comes with `idle`: it is told only when that holds, or after
+    `drain_s`.
     """
     processes.adopt_orphans()
     child = subprocess.Popen(list(argv), env={**env, processes.MARK: processes.mark(slot)}, start_new_session=True)
@@ -82,8 +87,9 @@ def run(
     asked = _wait(child, signals, None)
     if asked:
         log(f"asked to stop: the engine gets up to {drain_s:g} s for its running requests")
+        again = idle is not None and _wait_until_idle(child, signals, idle, drain_s)
         child.send_signal(signal.SIGTERM)
-        if _wait(child, signals, drain_s + grace_s):
+        if again or _wait(child, signals, grace_s if idle else drain_s + grace_s):
             log("asked again: not waiting any longer")
     forced = child.poll() is None
     rest = processes.tree()
@@ -107,6 +113,20 @@ def _wait(child: subprocess.Popen[bytes], signals: Signals, timeout_s: float | N
         if signals.wait(left):
             return True
         processes.reap(child.pid)
+    return False
+
+
+def _wait_until_idle(
+    child: subprocess.Popen[bytes], signals: Signals, idle: Callable[[], bool], timeout_s: float
+) -> bool:
+    """Wait until the engine has said several times that it has no request; True when a stop was asked for again."""
+    deadline, quiet = time.monotonic() + timeout_s, 0
+    while child.poll() is None and time.monotonic() < deadline:
+        quiet = quiet + 1 if idle() else 0
+        if quiet == _QUIET_ANSWERS:
+            return False
+        if _wait(child, signals, _ASK_S):
+            return True
     return False
 
 

@@ -16,7 +16,8 @@ done
 python3 -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])' >"$site/machine.pth"
 echo "$tree/serving/src" >"$site/huddle.pth"
 program() { # name, module, function
-    printf '#!%s\nimport sys\nfrom %s import %s\nsys.exit(%s())\n' "$directory/bin/python" "$2" "$3" "$3" >"$directory/bin/$1"
+    printf '#!%s\nfrom %s import %s\nif __name__ == "__main__":\n    %s()\n' \
+        "$directory/bin/python" "$2" "$3" "$3" >"$directory/bin/$1"
     chmod +x "$directory/bin/$1"
 }
 program vllm vllm.entrypoints.cli.main main

@@ -21,7 +21,7 @@ from typing import Any
 import psutil
 import yaml
 
-from huddle import registry, tiny_model
+from huddle import gpus, registry, tiny_model
 from tools.h100 import checks, load, model_files, service
 from tools.h100.load import Load, Target
 from tools.h100.service import Program, Programs
@@ -68,6 +68,8 @@ class Bench:
         self.prompt = self.store / ("tiny" if self.small else DIRECTORY) / "system_prompt.txt"
         self.wrapper: Program | None = None
         self.key = ""
+        known = gpus.gpu_by_smi_name(asked.gpus[0].partition(",")[0]) if asked.gpus else None
+        self.gpu = known.name if known else "h100-sxm"
 
     def workspace(self, name: str) -> Path:
         """A directory for caches."""
@@ -136,24 +138,26 @@ class Bench:
         return checks.compare(self.target(direct=True), self.target(direct=False), streams, requests, self.load)
 
 
-def one(bench: Bench, gpus: int) -> None:
+def one(bench: Bench, count: int) -> None:
     """One GPU: the shipped entry, its wrapper, a refused second launch, deaths, a drain; a second model beside it."""
     note, small = bench.notes.step, bench.small
     first_gpu = {"CUDA_VISIBLE_DEVICES": "0"}
-    two = gpus > 1 or small
+    two = count > 1 or small
     words = bench.words(bench.model)
     first = bench.programs.start("engine", words, first_gpu)
     other = None
-    if gpus > 1:
+    if count > 1:
         arguments = bench.words(SECOND, port=OTHER, workspace="workspace-2")
         other = bench.programs.start("engine-2", arguments, {"CUDA_VISIBLE_DEVICES": "1"})
-    note("start", lambda: bench.started(first, ENGINE, [0], bench.model, "--gpu", "h100-sxm"))
+    begun = note("start", lambda: bench.started(first, ENGINE, [0], bench.model, "--gpu", bench.gpu))
+    if "failed" in begun:
+        return
     if other:
-        note("start_second_model", lambda: bench.started(other, OTHER, [1], SECOND, "--gpu", "h100-sxm"))
+        note("start_second_model", lambda: bench.started(other, OTHER, [1], SECOND, "--gpu", bench.gpu))
     note("wrapper_ready_s", bench.start_wrapper)
     note("routes", lambda: checks.routes(bench.target(direct=False)))
     note("relay", bench.relay)
-    levels = ((1, 4), (4, 8)) if small else ((1, 8), (64, 512), (256, 1536))
+    levels = ((1, 4), (4, 8)) if small else ((1, 8), (64, 512), (256, 1024))
     for streams, requests in levels:
         bench.load.run(bench.target(direct=False), streams, streams)  # warm
         note(f"load_{streams}", lambda s=streams, r=requests: bench.compare(s, r))  # type: ignore[misc]
@@ -171,7 +175,7 @@ def one(bench: Bench, gpus: int) -> None:
     note("kill_launcher", lambda: _kill_launcher(first))
     note("leftovers", lambda: checks.refusal(bench.programs, *words, env=first_gpu))
     again = bench.programs.start("engine-again", [*words, "--clear-leftovers"], first_gpu)
-    note("start_again", lambda: bench.started(again, ENGINE, [0], bench.model, "--gpu", "h100-sxm"))
+    note("start_again", lambda: bench.started(again, ENGINE, [0], bench.model, "--gpu", bench.gpu))
     note("wrapper_ready_again_s", lambda: checks.until_ready(WRAPPER))
     if not two:
         note("kill_engine_core", lambda: checks.kill_engine_core(again, ENGINE))
@@ -179,6 +183,23 @@ def one(bench: Bench, gpus: int) -> None:
     tokens = 64 if small else 1000
     streams = 4 if small else 32
     note("drain", lambda: checks.drain(again, bench.target(direct=False), ENGINE, streams, tokens))
+
+
+def short(bench: Bench, _count: int) -> None:
+    """The first phase's figures in three minutes: start, memory, load, a client that leaves, a drain."""
+    note = bench.notes.step
+    engine = bench.programs.start("engine-short", bench.words(bench.model))
+    begun = note("start", lambda: bench.started(engine, ENGINE, [0], bench.model, "--gpu", bench.gpu))
+    if "failed" in begun:
+        return
+    note("wrapper_ready_s", bench.start_wrapper)
+    note("relay", bench.relay)
+    for streams, requests in ((1, 4), (4, 8)) if bench.small else ((64, 384), (256, 768)):
+        bench.load.run(bench.target(direct=False), streams, streams)  # warm
+        note(f"load_{streams}", lambda s=streams, r=requests: bench.compare(s, r))  # type: ignore[misc]
+    note("gpu_mib_after_load", service.gpu_used_mib)
+    note("leave", lambda: checks.leave(bench.target(direct=False), ENGINE, 1))
+    note("drain", lambda: checks.drain(engine, bench.target(direct=False), ENGINE, 32, 1000))
 
 
 def _kill_launcher(program: Program) -> dict[str, Any]:
@@ -189,12 +210,34 @@ def _kill_launcher(program: Program) -> dict[str, Any]:
     return {"left": service.titles(service.marked()), "gpu_mib": service.gpu_used_mib()}
 
 
-def tp(bench: Bench, gpus: int) -> None:
+def drains(bench: Bench, count: int) -> None:
+    """A stop under load with one API server, where vLLM drains, and with four, where the launcher does."""
+    note, tokens = bench.notes.step, 64 if bench.small else 1000
+    fronts = {1: ENGINE, 4: OTHER} if count > 1 else {4: ENGINE}
+    engines = {}
+    for number, port in fronts.items():
+        words = bench.words(bench.model, "--api-server-count", str(number), port=port, workspace=f"workspace-{number}")
+        gpu = {"CUDA_VISIBLE_DEVICES": str(len(engines))} if count > 1 else {}
+        engines[number] = bench.programs.start(f"engine-{number}-front-ends", words, gpu)
+    for number, port in fronts.items():
+        engine = engines[number]
+        note(f"start_{number}", lambda e=engine, p=port: bench.started(e, p, [], bench.model, "--gpu", bench.gpu))  # type: ignore[misc]
+        note(f"wrapper_ready_s_{number}", lambda p=port: bench.start_wrapper(p))  # type: ignore[misc]
+        target = bench.target(direct=False)
+        note(
+            f"drain_{number}",
+            lambda e=engine, p=port, t=target: checks.drain(e, t, p, 4 if bench.small else 32, tokens),
+        )  # type: ignore[misc]
+        if bench.wrapper:
+            bench.wrapper.end()
+
+
+def tp(bench: Bench, count: int) -> None:
     """Two GPUs, tensor parallel over vLLM's own processes."""
-    _parallel(bench, gpus, bench.words(bench.model, "--tp", "2", workspace="workspace-tp"), {})
+    _parallel(bench, count, bench.words(bench.model, "--tp", "2", workspace="workspace-tp"), {})
 
 
-def ray(bench: Bench, gpus: int) -> None:
+def ray(bench: Bench, count: int) -> None:
     """The same over a Ray cluster of one node, as the node's unit starts it."""
     begin = ["ray", "start", "--head", "--node-ip-address=127.0.0.1", "--port=6379", "--include-dashboard=false"]
     environment = {**os.environ, **service.ENVIRONMENT, "VLLM_HOST_IP": "127.0.0.1", "RAY_USAGE_STATS_ENABLED": "0"}
@@ -208,18 +251,18 @@ def ray(bench: Bench, gpus: int) -> None:
     )
     try:
         words = bench.words(bench.model, "--tp", "2", "--executor", "ray", workspace="workspace-ray")
-        _parallel(bench, gpus, [*words, "--node-ip", "127.0.0.1"], {})
+        _parallel(bench, count, [*words, "--node-ip", "127.0.0.1"], {})
     finally:
         subprocess.run([program, "stop", "--force"], env=environment, capture_output=True, check=False)
 
 
-def _parallel(bench: Bench, gpus: int, words: list[str], env: dict[str, str]) -> None:
+def _parallel(bench: Bench, count: int, words: list[str], env: dict[str, str]) -> None:
     note = bench.notes.step
-    if gpus < 2:
-        note("start", lambda: {"failed": f"{gpus} GPU"})
+    if count < 2:
+        note("start", lambda: {"failed": f"{count} GPU"})
         return
     engine = bench.programs.start(f"engine-{bench.phase}", words, env)
-    plan = (bench.model, "--gpu", "h100-sxm", "--gpus", "2", "--tp", "2")
+    plan = (bench.model, "--gpu", bench.gpu, "--gpus", "2", "--tp", "2")
     begun = note("start", lambda: bench.started(engine, ENGINE, [0, 1], *plan))
     if "failed" in begun:
         return
@@ -234,7 +277,7 @@ def _parallel(bench: Bench, gpus: int, words: list[str], env: dict[str, str]) ->
     note("drain", lambda: checks.drain(engine, bench.target(direct=False), ENGINE, 32, 1000))
 
 
-PHASES = {"one": one, "tp": tp, "ray": ray}
+PHASES = {"short": short, "one": one, "drains": drains, "tp": tp, "ray": ray}
 
 
 def prepare(state: Path, device: str) -> None:
@@ -273,14 +316,18 @@ def main() -> None:
     asked = parser.parse_args()
     asked.state.mkdir(parents=True, exist_ok=True)
     asked.out.mkdir(parents=True, exist_ok=True)
-    prepare(asked.state, asked.device)
-    gpus = service.gpu_facts()
+    if asked.phases:  # a process of its own, so that this one holds no GPU memory
+        files = [sys.executable, "-m", __spec__.name, "--state", str(asked.state), "--out", str(asked.out)]
+        subprocess.run([*files, "--device", asked.device], check=True)
+    else:
+        prepare(asked.state, asked.device)
+    asked.gpus = service.gpu_facts()
     for phase in asked.phases:
         bench = Bench(phase, asked)
-        machine = {"gpus": gpus, "cores": psutil.cpu_count(), "python": sys.version.split()[0]}
+        machine = {"gpus": asked.gpus, "cores": psutil.cpu_count(), "python": sys.version.split()[0]}
         bench.notes.step("machine", lambda found=machine: found)  # type: ignore[misc]
         try:
-            PHASES[phase](bench, len(gpus))
+            PHASES[phase](bench, len(asked.gpus))
         finally:
             if bench.wrapper and bench.wrapper.process.poll() is None:
                 bench.wrapper.process.send_signal(signal.SIGTERM)

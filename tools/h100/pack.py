@@ -26,7 +26,7 @@ LEFT_OUT = re.compile(
     r"""vllm/(vllm-rs|_rust_\w+\.so|_flashmla\w*|_qutlass_C|third_party/.*\.(h|hpp|cuh|cu|so)$)
     |vllm/vllm_flash_attn/_vllm_fa2_C
     |vllm/kernels/helion/configs/
-    |ray/(jars|rllib|tune|train|data|llm|serve|air|dashboard/client|widgets|cpp|core/libjemalloc)/?
+    |ray/(jars|rllib|dashboard/client|cpp)/
     |mistral_common/data/
     |pycountry/locales/
     |.*\.pyc$|.*/tests?/|\.\./

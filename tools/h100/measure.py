@@ -214,7 +214,7 @@ def drains(bench: Bench, count: int) -> None:
     """A stop under load with one API server, where vLLM drains, and with four, where the launcher does."""
     note, tokens = bench.notes.step, 64 if bench.small else 1000
     fronts = {1: ENGINE, 4: OTHER} if count > 1 else {4: ENGINE}
-    engines = {}
+    engines: dict[int, Program] = {}
     for number, port in fronts.items():
         words = bench.words(bench.model, "--api-server-count", str(number), port=port, workspace=f"workspace-{number}")
         gpu = {"CUDA_VISIBLE_DEVICES": str(len(engines))} if count > 1 else {}

@@ -45,6 +45,10 @@ class Node:
         said = self.shell.out("cat /var/lib/huddle/status.json", user="nobody")
         return dict(json.loads(said))
 
+    def serving(self) -> str:
+        """The digest of the bundle that serves."""
+        return self.shell.out("readlink /opt/huddle/current").strip().rpartition("/")[2]
+
     def ask(self, model: str, *, timeout_s: float = 30) -> Done:
         """A completion through the wrapper, asked with the backend key from the node itself."""
         question = json.dumps(

@@ -32,11 +32,10 @@ class Engine(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     names: tuple[str, ...] = ()
-    ready = False
 
     def do_GET(self) -> None:
         if self.path == "/health":
-            self.answer(200 if self.ready else 503, {})
+            self.answer(200, {})
         elif self.path == "/v1/models":
             cards = [{"id": name, "object": "model", "max_model_len": 4096} for name in self.names]
             self.answer(200, {"object": "list", "data": cards})
@@ -135,6 +134,11 @@ def main() -> None:
         sys.exit(0)
     Engine.names = tuple(option(words, "--served-model-name"))
     address = option(words, "--host")[0], int(option(words, "--port")[0])
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    if "never-ready" in told:
+        print("lab engine: never getting ready", flush=True)
+        threading.Event().wait()
+    time.sleep(float(told.get("slow-start", 0)))  # vLLM listens when it is ready, not before
     server = ThreadingHTTPServer(address, Engine)
     server.daemon_threads = True
 
@@ -151,11 +155,6 @@ def main() -> None:
     signal.signal(signal.SIGTERM, stop)
     print(f"lab engine: serving {', '.join(Engine.names)} on {address}", flush=True)
 
-    def become_ready() -> None:
-        time.sleep(float(told.get("slow-start", 0)))
-        Engine.ready = "never-ready" not in told
-
-    threading.Thread(target=become_ready, daemon=True).start()
     server.serve_forever(poll_interval=0.1)
     os._exit(0)
 

@@ -36,6 +36,8 @@ def with_fragments(plan: Plan, wanted: PolicyFragments, root: Path, file: str) -
 def _read(names: tuple[str, ...], section: str, root: Path, file: str) -> Iterator[PolicyFragmentPlan]:
     for name in names:
         key, path = f"gateway.policy_fragments.{section}", root / name
+        if not name.isprintable():
+            raise InputError(Fault(file, key, f"{name!r} is not allowed; allowed: a file's name, of printable text"))
         if not path.resolve().is_relative_to(root.resolve()):
             raise InputError(Fault(file, key, f"'{name}' is outside of the project's directory; allowed: files in it"))
         try:

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from xml.parsers import expat
 
-_ATTRIBUTE = re.compile(rb"""([\w:.-]+)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
+_ATTRIBUTE = re.compile(rb"""([^\s=<>"'/]+)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
+DEEPEST = 64
+"""Elements within each other; readers of the tree call themselves for each."""
 
 
 @dataclass(frozen=True, order=True)
@@ -64,10 +66,10 @@ def parse(source: str, file: str) -> Node:
     """The outermost element of a document.
 
     Raises:
-        PolicyFault: it is not well-formed.
+        PolicyFault: it is not well-formed, or has what policies have not: a document type, namespaces, endless depth.
     """
     data = source.encode()
-    parser = expat.ParserCreate()
+    parser = expat.ParserCreate("utf-8")  # whatever a declaration says: the text was decoded already
     parser.buffer_text = False  # or the place of a text would be that of its end
     stack: list[Node] = []
     roots: list[Node] = []
@@ -77,6 +79,10 @@ def parse(source: str, file: str) -> Node:
         return Place(file, parser.CurrentLineNumber, parser.CurrentColumnNumber + 1)
 
     def start(tag: str, attributes: dict[str, str]) -> None:
+        if any(name == "xmlns" or ":" in name for name in (tag, *attributes)):
+            raise PolicyFault(here(), f"<{tag}> uses an XML namespace, which policies have not")
+        if len(stack) == DEEPEST:
+            raise PolicyFault(here(), f"<{tag}> is nested too deeply; allowed: {DEEPEST} elements")
         places = _attribute_places(data, parser.CurrentByteIndex, file)
         node = Node(tag, here(), {name: Text(value, places[name]) for name, value in attributes.items()})
         (stack[-1].children if stack else roots).append(node)
@@ -85,10 +91,14 @@ def parse(source: str, file: str) -> Node:
     def characters(text: str) -> None:
         texts.setdefault(stack[-1], []).append(Text(text, here()))
 
+    def doctype(*_: object) -> None:
+        raise PolicyFault(here(), "has a document type (<!DOCTYPE …>), which policies have not")
+
     def end(_: str) -> None:
         node = stack.pop()
         node.text = _joined(texts.pop(node, []))
 
+    parser.StartDoctypeDeclHandler = doctype
     parser.StartElementHandler = start
     parser.EndElementHandler = end
     parser.CharacterDataHandler = characters

@@ -7,11 +7,12 @@ what is forbidden: API Management has more elements than anybody here has judged
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from components.gateway.entities import KeyParameter
 from components.gateway.policy_rules import BUFFERING, elements, expressions, said
-from infra.markup import Node, PolicyFault, Text, parse
+from infra.markup import Node, Place, PolicyFault, Text, parse
 
 OWN_HEADERS = frozenset({"x-backend-key", "x-huddle-product", "x-huddle-tenant", "x-request-id"})
 _KEY_HEADERS = frozenset({KeyParameter.HEADER.value.lower(), "api-key", "authorization"})
@@ -58,22 +59,24 @@ _DECIDING = frozenset(
 )
 _TELLS_KEYS = ("PrimaryKey", "SecondaryKey", ".Key", "OriginalUrl", "QueryString", ".Query", ".Url", "Certificate")
 _LONGEST_BYTES = 64 * 1024
+_PLAIN_HEADER = re.compile(r"""Headers(?:\.GetValueOrDefault\(|\.ContainsKey\(|\[)\s*"[\w-]*"\s*[],)]""")
+"""A header asked for by a name that stands there; one put together could be a key's."""
 
 
 def fragment_faults(text: str, section: str, file: str) -> list[PolicyFault]:
     """Every reason why a fragment may not be used, with line and column; empty for one that may."""
+    if (size := len(text.encode())) > _LONGEST_BYTES:
+        return [PolicyFault(Place(file, 1, 1), f"has {size} bytes; allowed: up to {_LONGEST_BYTES}")]
     try:
         root = parse(text, file)
     except PolicyFault as fault:
         return [fault]
-    return list(_faults(root, section, len(text.encode())))
+    return list(_faults(root, section))
 
 
-def _faults(root: Node, section: str, size: int) -> Iterator[PolicyFault]:
+def _faults(root: Node, section: str) -> Iterator[PolicyFault]:
     if root.tag != "fragment":
         yield PolicyFault(root.place, f"<{root.tag}> is no fragment; the outermost element is <fragment>")
-    if size > _LONGEST_BYTES:
-        yield PolicyFault(root.place, f"has {size} bytes; allowed: up to {_LONGEST_BYTES}")
     if not root.children or root.text is not None or root.attributes:
         yield PolicyFault(root.place, "<fragment> holds elements, and nothing else")
     for child in root.children:
@@ -92,7 +95,7 @@ def _allowed(node: Node, section: str) -> Iterator[PolicyFault]:
     elif node.tag not in ALLOWED[section] | BUFFERING:
         known = ", ".join(sorted(ALLOWED[section]))
         yield PolicyFault(node.place, f"<{node.tag}> is not allowed in a fragment for {section}; allowed: {known}")
-    name = said(node, "name")
+    name = said(node, "name").strip()
     if node.tag == "set-header" and name.lower() in OWN_HEADERS | _KEY_HEADERS:
         yield PolicyFault(node.place, f"the header {name} is set by the program itself")
     for text in (*node.attributes.values(), *([node.text] if node.text else [])):
@@ -107,3 +110,6 @@ def _no_secret(text: Text, node: Node) -> Iterator[PolicyFault]:
     folded = text.value.casefold()
     if any(word in text.value for word in _TELLS_KEYS) or any(name in folded for name in _KEY_HEADERS):
         yield PolicyFault(text.place, f"{text.value!r} could show a client's key")
+    elif "Headers" in _PLAIN_HEADER.sub("", text.value):
+        allowed = 'Headers.GetValueOrDefault("NAME", …)'
+        yield PolicyFault(text.place, f"{text.value!r} reads headers whose names can't be told; allowed: {allowed}")

@@ -48,6 +48,19 @@ REFUSED = {
         "could show a client's key",
     ),
     "shows queries": (HEADER.format("@(context.Request.OriginalUrl.ToString())"), "could show a client's key"),
+    "puts a key's header together": (
+        HEADER.format('@(context.Request.Headers.GetValueOrDefault("Ocp-Apim-" + "Subscription-Key", ""))'),
+        "reads headers whose names can't be told",
+    ),
+    "shows all headers": (HEADER.format("@(context.Request.Headers.ToString())"), "whose names can't be told"),
+    "sets our headers, with a blank": (
+        '<set-header name="X-Backend-Key " exists-action="delete" />',
+        "set by the program",
+    ),
+    "has a namespace": ('<ip-filter xmlns="urn:x" />', "uses an XML namespace"),
+    "has a prefix": ("<a:forward-request />", "uses an XML namespace"),
+    "has an attribute with a prefix": ('<ip-filter a:x="1" />', "uses an XML namespace"),
+    "is nested without end": ("<choose>" * 3_000 + "</choose>" * 3_000, "is nested too deeply; allowed: 64"),
     "has statements": (HEADER.format("@{ return 1; }"), "several statements"),
 }
 
@@ -77,6 +90,35 @@ def test_a_fragment_is_one_element_with_elements() -> None:
     for text in ("<policies />", "<fragment />", "<fragment>text</fragment>", '<fragment a="b"><choose /></fragment>'):
         assert fragment_faults(text, "inbound", "own.xml"), text
     assert "bytes; allowed: up to" in str(fragment_faults(f"<fragment>{' ' * 65_537}</fragment>", "inbound", "x")[0])
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        '<!DOCTYPE fragment [<!ATTLIST choose a CDATA "b">]>',
+        '<!DOCTYPE fragment [<!ENTITY a "<forward-request />">]>',
+        '<!DOCTYPE fragment SYSTEM "file:///etc/hostname">',
+    ],
+)
+def test_a_document_type_which_could_hide_elements_is_refused(begin: str) -> None:
+    found = fragment_faults(f"{begin}<fragment><choose /></fragment>", "inbound", "own.xml")
+    assert "has a document type" in str(found[0])
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "latin-1", "big5", "klingon"])
+def test_what_a_declaration_says_of_the_encoding_does_not_matter(encoding: str) -> None:
+    text = f'<?xml version="1.0" encoding="{encoding}"?>' + GOOD.strip()
+    assert fragment_faults(text, "inbound", "own.xml") == []
+    assert policies.canonical(text) == policies.canonical(GOOD)
+
+
+def test_attributes_have_places_whatever_their_letters_are() -> None:
+    assert faults('<set-header größe="1" name="x-request-id" exists-action="delete" />')
+
+
+def test_too_large_a_file_is_not_even_read() -> None:
+    found = fragment_faults("<oops" * 100_000, "inbound", "own.xml")
+    assert [fault.sentence for fault in found] == ["has 500000 bytes; allowed: up to 65536"]
 
 
 # --- From a stack file
@@ -113,7 +155,12 @@ def test_a_bad_file_is_one_sentence_with_its_place(tmp_path: Path, text: str, se
 
 
 def test_files_outside_of_the_project_and_missing_ones_are_refused(tmp_path: Path) -> None:
-    for name, reason in (("../x.xml", "outside of the project"), ("x.xml", "No such file")):
+    for name, reason in (
+        ("../x.xml", "outside of the project"),
+        ("x.xml", "No such file"),
+        ("a\0b", "is not allowed; allowed: a file's name"),
+        ("", "Is a directory"),
+    ):
         with pytest.raises(InputError, match=reason) as caught:
             built(tmp_path, outbound=[name])
         assert caught.value.faults[0].key == "gateway.policy_fragments.outbound"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from infra.usage import TokenUse, merged
 
 COLUMNS = ("product", "subscription", "prompt_tokens", "completion_tokens")
 SUFFIXES = (".json", ".csv")
+_COUNT = re.compile(r"([0-9]{1,15})(?:\.0*)?")
+"""Azure's JSON has numbers as text, and sums as `1234.0`. More digits would not survive the way through a float."""
 
 
 def read(path: Path) -> tuple[TokenUse, ...]:
@@ -42,6 +45,8 @@ def _json(path: Path, text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         document = json.loads(text)
     except ValueError as error:
         raise InputError(Fault(str(path), "", f"is not valid JSON: {error}")) from None
+    except RecursionError:
+        raise InputError(Fault(str(path), "", "is not valid JSON: it is nested too deeply")) from None
     if not isinstance(document, list) or not all(isinstance(row, dict) for row in document):
         raise InputError(Fault(str(path), "", "must be a list of objects, as `az monitor log-analytics query` gives"))
     yield from ((f"[{index}]", row) for index, row in enumerate(document))
@@ -49,27 +54,34 @@ def _json(path: Path, text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 def _csv(path: Path, text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     reader = csv.DictReader(text.splitlines())
-    missing = [column for column in COLUMNS if column not in (reader.fieldnames or ())]
-    if missing:
-        raise InputError(Fault(str(path), "line 1", f"lacks the columns {', '.join(missing)}"))
-    yield from ((f"line {reader.line_num}", row) for row in reader)
+    try:
+        missing = [column for column in COLUMNS if column not in (reader.fieldnames or ())]
+        if missing:
+            raise InputError(Fault(str(path), "line 1", f"lacks the columns {', '.join(missing)}"))
+        yield from ((f"line {reader.line_num}", row) for row in reader)
+    except csv.Error as error:
+        raise InputError(Fault(str(path), f"line {reader.line_num + 1}", f"is not valid CSV: {error}")) from None
 
 
 def _use(path: Path, where: str, row: Mapping[str, Any]) -> TokenUse:
-    names = [str(row.get(column) or "").strip() for column in COLUMNS[:2]]
-    for column, name in zip(COLUMNS[:2], names, strict=True):
-        if not name:
-            raise InputError(Fault(str(path), where, f"has no {column}"))
+    names = [_name(path, where, column, row.get(column)) for column in COLUMNS[:2]]
     counts = [_count(path, where, column, row.get(column)) for column in COLUMNS[2:]]
     return TokenUse(names[0], names[1], *counts)
 
 
+def _name(path: Path, where: str, column: str, value: object) -> str:
+    if value is None or value == "":
+        raise InputError(Fault(str(path), where, f"has no {column}"))
+    name = value.strip() if isinstance(value, str) else ""
+    if not name or not name.isprintable():
+        raise InputError(Fault(str(path), where, f"{column} is {ascii(value)[:80]}; allowed: printable text"))
+    return name
+
+
 def _count(path: Path, where: str, column: str, value: object) -> int:
-    """Azure's JSON has numbers as text, and sums as `1234.0`."""
-    try:
-        number = float(str(value).strip()) if not isinstance(value, bool) else float("nan")
-    except ValueError:
-        number = float("nan")
-    if not (number >= 0 and number.is_integer()):
-        raise InputError(Fault(str(path), where, f"{column} is {value!r}; allowed: a whole number, 0 or more"))
-    return int(number)
+    written = _COUNT.fullmatch(str(value).strip())
+    if written is None:
+        shown = "not there" if value is None else ascii(value)[:80]
+        allowed = "a whole number, 0 or more, of at most 15 digits"
+        raise InputError(Fault(str(path), where, f"{column} is {shown}; allowed: {allowed}"))
+    return int(written[1])

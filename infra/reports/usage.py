@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from huddle import planner, registry
@@ -18,16 +18,19 @@ from infra.usage import Bill, Capacity, Rate, TokenUse, base_of, rate_of, settle
 from infra.vocabulary import Topology
 
 NODES = "GPU nodes"
+LONGEST_H = 8_784
+"""Hours of a leap year: no bill covers more."""
 
 
 def bill(plan: Plan, uses: Sequence[TokenUse], hours: float, *, file: str) -> Bill:
     """Settle `hours` hours in which all nodes of the plan ran.
 
     Raises:
-        InputError: the nodes have no verified price, or the hours are none.
+        InputError: the nodes have no verified price, or the hours are none, or more than a year's.
     """
-    if not (math.isfinite(hours) and hours > 0):
-        raise InputError(Fault("--hours", "", f"{hours:g} is not allowed; allowed: more than 0"))
+    if not 0 < hours <= LONGEST_H:
+        allowed = f"more than 0, up to {LONGEST_H} (a year)"
+        raise InputError(Fault("--hours", "", f"{hours:g} is not allowed; allowed: {allowed}"))
     return settle(uses, rates(plan), capacity(plan, hours, file))
 
 
@@ -97,7 +100,7 @@ def table(plan: Plan, settled: Bill, hours: float) -> Table:
     at_least = "" if cost.estimate(plan).complete else " (at least)"
     made = Table(
         title=f"Usage of {plan.stack} in {hours:g} h: nodes {settled.utilization:.1%} busy",
-        caption="\n".join(_notes(settled, sorted({share.use.product for share in settled.shares} - known))),
+        caption=escape("\n".join(_notes(settled, sorted({share.use.product for share in settled.shares} - known)))),
         title_justify="left",
         caption_justify="left",
         box=box.SIMPLE_HEAD,
@@ -109,7 +112,7 @@ def table(plan: Plan, settled: Bill, hours: float) -> Table:
         use = share.use
         each = f"{share.cents / 100 / use.tokens * 1e6:,.2f}" if use.tokens else ""
         tokens = (f"{use.prompt_tokens:,}", f"{use.completion_tokens:,}")
-        made.add_row(f"{use.product}/{use.subscription}", *tokens, f"{share.cents / 100:,.2f}", each)
+        made.add_row(escape(f"{use.product}/{use.subscription}"), *tokens, f"{share.cents / 100:,.2f}", each)
     made.add_section()
     made.add_row("Idle capacity", "", "", f"{settled.idle_cents / 100:,.2f}", "")
     made.add_row(f"Platform{at_least}", "", "", f"{settled.platform_cents / 100:,.2f}", "")

@@ -118,6 +118,18 @@ def test_both_kinds_of_file_say_the_same(tmp_path: Path) -> None:
         ("t.json", json.dumps([{**ROWS[0], "completion_tokens": "NaN"}]), "completion_tokens is 'NaN'"),
         ("t.csv", "product,tokens\na,1\n", "lacks the columns subscription, prompt_tokens, completion_tokens"),
         ("t.csv", CSV + "chat,web,many,1\n", "line 4: prompt_tokens is 'many'"),
+        ("t.json", "[" * 100_000, "is not valid JSON: it is nested too deeply"),
+        (
+            "t.json",
+            json.dumps([{**ROWS[0], "prompt_tokens": 1e308}]),
+            "a whole number, 0 or more, of at most 15 digits",
+        ),
+        ("t.json", json.dumps([{**ROWS[0], "product": {"a": 1}}]), r"product is \{'a': 1\}; allowed: printable text"),
+        ("t.json", json.dumps([{**ROWS[0], "product": "a\x1b[31m"}]), "product is .*; allowed: printable text"),
+        ("t.json", json.dumps([{**ROWS[0], "subscription": "\ud800"}]), "subscription is .*; allowed: printable text"),
+        ("t.csv", CSV + f"chat,{'x' * 200_000},1,1\n", "line 4: is not valid CSV: field larger than"),
+        ("t.csv", CSV + "chat,web,1_000,1\n", "line 4: prompt_tokens is '1_000'"),
+        ("t.csv", CSV + "chat,web,1\n", "line 4: completion_tokens is not there"),
         ("t.xlsx", "", "'.xlsx' is not allowed; allowed: .json, .csv"),
     ],
 )
@@ -157,13 +169,28 @@ def test_the_table_names_products_that_left_the_stack_file_and_what_is_idle() ->
     assert "Total (at least)" in text
 
 
+def test_the_table_shows_names_as_they_are() -> None:
+    console = Console(width=100, record=True)
+    report.show(PROD, report.bill(PROD, (TokenUse("[bold]a", "[/x]", 1, 1),), 730, file="f"), 730, console)
+    text = console.export_text()
+    assert "[bold]a/[/x]" in text
+    assert "dearest rate: [bold]a." in text
+
+
 def test_too_many_tokens_for_the_hours_are_said_so() -> None:
     console = Console(width=100, record=True)
     report.show(PROD, report.bill(PROD, (TokenUse("chat", "x", 10**12, 10**12),), 1, file="f"), 1, console)
     assert "times the hours by those figures" in console.export_text()
 
 
-@pytest.mark.parametrize("arguments", [(), ("--tokens", "nowhere.csv"), ("--hours", "0", "--tokens", "t.csv")])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("--tokens", "nowhere.csv"),
+        *(("--hours", hours, "--tokens", "t.csv") for hours in ("0", "-1", "nan", "inf", "1e308")),
+    ],
+)
 def test_wrong_arguments_are_refused(
     arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -167,7 +167,7 @@ def policies(
     found = policies_view.of(program.load_plan(stack))
     if to is not None:
         for path in policies_view.write(found, to):
-            err.print(f"wrote {path}")
+            typer.echo(f"wrote {path}", err=True)
     if as_json:
         _print_json(policies_view.to_json(found))
     elif to is None:

@@ -6,14 +6,18 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from infra.setting_types import Cidr, GatewayId, NodeNumber, Origin, Section, Slug, named
+from infra.setting_types import Cidr, GatewayId, Line, NodeKey, NodeNumber, Origin, Section, Slug, named
 from infra.vocabulary import Affinity, GatewayInbound, GatewayTier, PublicAccess, QuotaPeriod
+
+MOST_PER_MINUTE = 1_000_000_000
+MOST_PER_PERIOD = 1_000_000_000_000_000
+"""Bounds of ours, far above what nodes can do: what is more is a slip. Azure documents none."""
 
 
 class TokenQuota(Section):
     """How much a subscription may use in a period, on top of the limit per minute."""
 
-    tokens: int = Field(ge=1, description="Tokens in each period, prompt and answer together.")
+    tokens: int = Field(ge=1, le=MOST_PER_PERIOD, description="Tokens in each period, prompt and answer together.")
     period: QuotaPeriod = Field(description="After which the count starts anew.")
 
 
@@ -21,7 +25,7 @@ class Subscription(Section):
     """An application with keys of its own. A bare name may stand for it."""
 
     name: Slug = Field(description="The application's name.")
-    owner: str | None = Field(
+    owner: Line | None = Field(
         None,
         min_length=1,
         max_length=60,
@@ -32,7 +36,7 @@ class Subscription(Section):
 class Product(Section):
     """What application developers subscribe to."""
 
-    display_name: str = Field(min_length=1, max_length=300, description="Name shown in the developer portal.")
+    display_name: Line = Field(min_length=1, max_length=300, description="Name shown in the developer portal.")
     description: str = Field("", max_length=1000, description="Text shown in the developer portal.")
     terms: str = Field(
         "", max_length=10_000, description="Terms of use that a developer accepts before subscribing in the portal."
@@ -43,8 +47,8 @@ class Product(Section):
     system_prompt: str | None = Field(
         None, min_length=1, max_length=32_768, description="System prompt placed before the model's own."
     )
-    requests_per_minute: int = Field(60, ge=1, description="Requests per minute and subscription.")
-    tokens_per_minute: int = Field(20_000, ge=1, description="Tokens per minute and subscription.")
+    requests_per_minute: int = Field(60, ge=1, le=MOST_PER_MINUTE, description="Requests per minute and subscription.")
+    tokens_per_minute: int = Field(20_000, ge=1, le=MOST_PER_MINUTE, description="Tokens per minute and subscription.")
     token_quota: TokenQuota | None = Field(None, description="Tokens per period and subscription; none is no quota.")
     approval_required: bool = Field(False, description="Whether an administrator approves each subscription.")
     published: bool = Field(True, description="Whether the product is offered in the portal.")
@@ -86,7 +90,7 @@ class Gateway(Section):
 
     tier: GatewayTier = Field(GatewayTier.STANDARD_V2, description="API Management tier.")
     units: int = Field(1, ge=1, description="Scale units.")
-    publisher_name: str = Field(min_length=1, max_length=100, description="Organisation named in the portal.")
+    publisher_name: Line = Field(min_length=1, max_length=100, description="Organisation named in the portal.")
     publisher_email: str = Field(
         description="Address for the service's notices.", pattern=r"^[^@\s]+@[^@\s]+\.[^@\s]+$"
     )
@@ -129,6 +133,6 @@ class Gateway(Section):
         description="`product` sends each product to a node of its own, for its prefix cache; others take over for it.",
     )
     drain: tuple[NodeNumber, ...] = Field((), description="Nodes that get no requests, for as long as they stand here.")
-    pool: dict[int, PoolMember] = Field(
+    pool: dict[NodeKey, PoolMember] = Field(
         default_factory=dict, description="Weight and priority of nodes by number; others have 1 and 1."
     )

@@ -5,7 +5,16 @@ from __future__ import annotations
 from ipaddress import IPv4Network
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationInfo,
+    field_validator,
+)
 
 
 def network_of(value: object) -> IPv4Network:
@@ -23,6 +32,20 @@ def text_of(value: object) -> object:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
+def line_of(text: str) -> str:
+    """Names are shown in portals and tables: something to read, and no line breaks or control characters."""
+    if not text.isprintable() or not text.strip():
+        raise ValueError("must be printable text on one line, and not blank")
+    return text
+
+
+def number_of(value: object) -> object:
+    """Refuse the key `yes`, which Python would count as 1."""
+    if isinstance(value, bool):
+        raise ValueError("must be a node's number, not a switch")
+    return value
+
+
 def defaults_of(value: object) -> object:
     """Let a key with nothing after it stand for its defaults: `llama-3.1-8b:`."""
     return {} if value is None else value
@@ -34,6 +57,7 @@ def named(value: object) -> object:
 
 
 Cidr = Annotated[IPv4Network, BeforeValidator(network_of)]
+Line = Annotated[str, AfterValidator(line_of)]
 Slug = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,48}[a-z0-9]$")]
 TagKey = Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=r"^[^<>%&\\?/]+$")]
 TagValue = Annotated[str, StringConstraints(max_length=256)]
@@ -43,6 +67,8 @@ SshPublicKey = Annotated[
 ZoneNumber = Annotated[Literal["1", "2", "3"], BeforeValidator(text_of)]
 Port = Annotated[int, Field(ge=1024, le=65_535)]
 NodeNumber = Annotated[int, Field(ge=1, strict=True)]
+NodeKey = Annotated[int, BeforeValidator(number_of)]
+"""A node's number where Pulumi's config has text: as the key of a mapping."""
 Origin = Annotated[str, StringConstraints(pattern=r"^https?://[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]{1,5})?$")]
 VnetId = Annotated[
     str,

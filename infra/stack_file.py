@@ -114,6 +114,8 @@ def read(stack: str, root: Path = ROOT) -> dict[str, Any]:
         raise InputError(Fault(file, "", f"is not valid YAML: {_problem(error)}")) from None
     except RecursionError:
         raise InputError(Fault(file, "", "is not valid YAML: it is nested too deeply")) from None
+    except OSError as error:
+        raise InputError(Fault(file, "", f"can't be read: {error.strerror}")) from None
     if not isinstance(document, dict) or not isinstance(document.get("config"), dict):
         raise InputError(Fault(file, "config", "is required: a mapping of settings"))
     return {str(key): value for key, value in document["config"].items()}

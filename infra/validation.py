@@ -86,7 +86,7 @@ _EXPECTED: Mapping[str, str] = {
     "bool_parsing": "must be true or false",
     "greater_than": "must be more than {gt:g}",
     "greater_than_equal": "must be {ge:g} or more",
-    "less_than_equal": "must be {le:g} or less",
+    "less_than_equal": "must be {le:.16g} or less",
 }
 """What pydantic's error types ask for, in the words of a stack file."""
 _LONGEST_VALUE = 80

@@ -38,15 +38,16 @@ def write(policies: tuple[Rendered, ...], directory: Path) -> Iterator[Path]:
     """A file for each policy, named after its scope.
 
     Raises:
-        InputError: the directory is there already and holds something, or cannot be made.
+        InputError: the directory is there already and holds something, or cannot be written.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
         if any(directory.iterdir()):
             raise InputError(Fault(str(directory), "", "is not empty; name a new directory"))
+        for policy in policies:
+            path = directory / f"{policy.scope.replace('/', '-')}.xml"
+            path.write_text(f"{policy.text}\n", encoding="utf-8")
+            yield path
     except OSError as error:
-        raise InputError(Fault(str(directory), "", f"can't be made ({error.strerror}); name a new directory")) from None
-    for policy in policies:
-        path = directory / f"{policy.scope.replace('/', '-')}.xml"
-        path.write_text(f"{policy.text}\n", encoding="utf-8")
-        yield path
+        reason = f"can't be written ({error.strerror}); name a new directory"
+        raise InputError(Fault(str(directory), "", reason)) from None

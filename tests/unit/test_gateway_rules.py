@@ -28,6 +28,22 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     (product(models=["gpt-4"]), "gateway.products.apps.models", "'gpt-4' is not served by this stack; allowed: hl, "),
     (product(requests_per_minute=0), "gateway.products.apps.requests_per_minute", "must be 1 or more"),
     (product(requests_per_minute=0.5), "gateway.products.apps.requests_per_minute", "must be a whole number"),
+    (product(requests_per_minute=10**18), "gateway.products.apps.requests_per_minute", "must be 1000000000 or less"),
+    (product(tokens_per_minute=10**18), "gateway.products.apps.tokens_per_minute", "must be 1000000000 or less"),
+    (
+        product(token_quota={"tokens": 10**18, "period": "daily"}),
+        "gateway.products.apps.token_quota.tokens",
+        "must be 1000000000000000 or less",
+    ),
+    (product(display_name="  "), "gateway.products.apps.display_name", "must be printable text on one line"),
+    (product(display_name="a\nb"), "gateway.products.apps.display_name", "must be printable text on one line"),
+    (
+        product(subscriptions=[{"name": "a1", "owner": "Ada\x07"}]),
+        "gateway.products.apps.subscriptions[0].owner",
+        "must be printable text on one line",
+    ),
+    ({"publisher_name": "\u202eevil"}, "gateway.publisher_name", "must be printable text on one line"),
+    ({"pool": {True: {}}}, "gateway.pool[1]", "must be a node's number, not a switch"),
     (product(tokens_per_minute=0), "gateway.products.apps.tokens_per_minute", "must be 1 or more"),
     (
         product(token_quota={"tokens": 0, "period": "daily"}),

@@ -45,7 +45,7 @@ def test_files_hold_the_texts(tmp_path: Path) -> None:
     assert [canonical(path.read_text()) for path in written] == [policy.text for policy in FOUND]
     with pytest.raises(InputError, match="is not empty"):
         list(policies_view.write(FOUND, tmp_path / "new"))
-    with pytest.raises(InputError, match="can't be made"):
+    with pytest.raises(InputError, match="can't be written"):
         list(policies_view.write(FOUND, written[0]))
 
 

@@ -212,7 +212,6 @@ def _kill_launcher(program: Program) -> dict[str, Any]:
 
 def drains(bench: Bench, count: int) -> None:
     """A stop under load with one API server, where vLLM drains, and with four, where the launcher does."""
-    note, tokens = bench.notes.step, 64 if bench.small else 1000
     fronts = {1: ENGINE, 4: OTHER} if count > 1 else {4: ENGINE}
     engines: dict[int, Program] = {}
     for number, port in fronts.items():
@@ -220,16 +219,16 @@ def drains(bench: Bench, count: int) -> None:
         gpu = {"CUDA_VISIBLE_DEVICES": str(len(engines))} if count > 1 else {}
         engines[number] = bench.programs.start(f"engine-{number}-front-ends", words, gpu)
     for number, port in fronts.items():
-        engine = engines[number]
-        note(f"start_{number}", lambda e=engine, p=port: bench.started(e, p, [], bench.model, "--gpu", bench.gpu))  # type: ignore[misc]
-        note(f"wrapper_ready_s_{number}", lambda p=port: bench.start_wrapper(p))  # type: ignore[misc]
-        target = bench.target(direct=False)
-        note(
-            f"drain_{number}",
-            lambda e=engine, p=port, t=target: checks.drain(e, t, p, 4 if bench.small else 32, tokens),
-        )  # type: ignore[misc]
+        _drain_one(bench, number, engines[number], port)
         if bench.wrapper:
             bench.wrapper.end()
+
+
+def _drain_one(bench: Bench, number: int, engine: Program, port: int) -> None:
+    note, streams, tokens = bench.notes.step, 4 if bench.small else 32, 64 if bench.small else 1000
+    note(f"start_{number}", lambda: bench.started(engine, port, [], bench.model, "--gpu", bench.gpu))
+    note(f"wrapper_ready_s_{number}", lambda: bench.start_wrapper(port))
+    note(f"drain_{number}", lambda: checks.drain(engine, bench.target(direct=False), port, streams, tokens))
 
 
 def tp(bench: Bench, count: int) -> None:

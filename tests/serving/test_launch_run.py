@@ -328,6 +328,13 @@ class TestParts:
         assert gpu_state.memory_problems([second], 0.9) == []
         assert gpu_state.parse("0, GPU-a, NVIDIA H100 NVL, [N/A], [N/A], [N/A]\n\n", "")[0].free_mib == 0
 
+    def test_a_holder_is_named_without_the_blanks_that_vllm_pads_its_title_with(self):
+        line = ["bash", "-c", 'exec -a "VLLM::EngineCore      " sleep 60']
+        with subprocess.Popen(line) as process:
+            until(lambda: "sleep" in Path(f"/proc/{process.pid}/comm").read_text(), "the process has its title")
+            assert f"pid {process.pid} (VLLM::EngineCore 60, user " in str(gpu_state.Holder(process.pid, 1_000))
+            process.kill()
+
     @given(st.lists(st.floats(0, 10_000), max_size=40))
     def test_pauses_grow_and_end(self, lifetimes):
         pause = backoff.wait_s(lifetimes)

@@ -32,7 +32,7 @@ class Holder:
     def __str__(self) -> str:
         try:
             process = psutil.Process(self.pid)
-            what = " ".join(process.cmdline())[:60] or process.name()
+            what = " ".join(" ".join(process.cmdline()).split())[:60] or process.name()  # vLLM pads its titles
             who = f"{what}, user {process.username()}"
         except psutil.Error:
             who = "not visible from here"

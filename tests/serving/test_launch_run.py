@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 

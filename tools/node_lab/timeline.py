@@ -117,7 +117,8 @@ def main() -> None:
     parser.add_argument("target", type=Path, help="where the picture goes")
     target: Path = parser.parse_args().target
     stages, status = measure()
-    where = "emulated machine (QEMU without KVM, stand-in engine, libraries in the image): the order of things, not an H100's times"
+    where = "emulated machine (QEMU without KVM, stand-in engine, libraries in the image): "
+    where += "the order of things, not an H100's times"
     target.write_text(draw(phases(stages, status), where), encoding="utf-8")
 
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
-import os
 import sys
 import time
 from pathlib import Path
@@ -21,6 +19,7 @@ import uvloop
 from infra.errors import InputError
 from infra.markup import PolicyFault
 from infra.program import load_plan
+from simulator.policy_lab import given
 from simulator.policy_lab.counters import Counters
 from simulator.policy_lab.exchange import Surroundings
 from simulator.policy_lab.from_plan import service_of
@@ -40,14 +39,15 @@ def main() -> int:
     parser.add_argument("--wrapper", required=True, help="where the wrapper listens, such as http://127.0.0.1:8000")
     parser.add_argument("--backend-key-file", type=Path, required=True, help="the key that the wrapper lets in")
     parser.add_argument("--keys", type=Path, required=True, help="subscription keys; made when the file is not there")
-    parser.add_argument("--port", type=int, default=8080)
+    parser.add_argument("--port", type=int, default=8080, help="where to listen on 127.0.0.1; 0 takes any that is free")
     asked = parser.parse_args()
     try:
         plan = load_plan(asked.stack)
-        known = json.loads(asked.keys.read_text()) if asked.keys.exists() else {}
-        service = service_of(plan, backend_key=asked.backend_key_file.read_text().strip(), keys=known)
-        _keep(service, asked.keys)
-        uvloop.run(_serve(service, asked.wrapper.rstrip("/"), asked.port, asked.keys))
+        wrapper, port = given.wrapper_url(asked.wrapper), given.port(asked.port)
+        backend_key, known = given.backend_key(asked.backend_key_file), given.subscription_keys(asked.keys)
+        service = service_of(plan, backend_key=backend_key, keys=known)
+        given.keep(known | _keys_of(service), asked.keys)
+        uvloop.run(_serve(service, wrapper, port, asked.keys))
     except InputError as error:
         print(*(f"error: {fault}" for fault in error.faults), sep="\n", file=sys.stderr)  # noqa: T201
         return EXIT_INPUT
@@ -59,11 +59,9 @@ def main() -> int:
     return 0
 
 
-def _keep(service: Service, file: Path) -> None:
+def _keys_of(service: Service) -> dict[str, str]:
     held = [subscription for subscription in service.subscriptions if subscription.reach is Reach.PRODUCT]
-    keys = {held_by.id.replace("_", "/"): held_by.keys[0] for held_by in held}
-    with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as out:  # noqa: PTH123
-        json.dump(keys, out, indent=2)
+    return {held_by.id.replace("_", "/"): held_by.keys[0] for held_by in held}
 
 
 async def _serve(service: Service, wrapper: str, port: int, keys: Path) -> None:

@@ -97,8 +97,8 @@ def _products_leave(plan: Plan) -> bool:
 
     try:
         deployed = live_stack.outputs(plan.stack).get("products") or ()
-    except InputError:
-        return False  # no state: nothing of ours stands anywhere
+    except live_stack.NoStackError:
+        return False
     planned = {product.id.casefold() for product in plan.gateway.products}
     return any(product.casefold() not in planned for product in deployed)
 

@@ -12,13 +12,20 @@ from infra.errors import Fault, InputError
 from tools import engine
 
 TIMEOUT_S = 120.0
+_NO_STACK = "no stack named "
+"""How the pinned Pulumi begins when its backend has no such stack (seen, 3.274.1)."""
+
+
+class NoStackError(InputError):
+    """The backend has no such stack, so nothing of it stands anywhere. Other reasons leave that open."""
 
 
 def outputs(stack: str) -> Mapping[str, Any]:
     """The outputs of the last `up`.
 
     Raises:
-        InputError: there is no state to be read, or nothing was ever brought up.
+        NoStackError: the backend has no such stack.
+        InputError: the state can't be read.
         tools.engine.EngineUnavailableError: there is no Pulumi engine to be had.
     """
     found = engine.locate()
@@ -39,9 +46,13 @@ def outputs(stack: str) -> Mapping[str, Any]:
         raise InputError(Fault(file, "", f"Pulumi did not give the stack's outputs within {TIMEOUT_S:g} s")) from None
     if answer.returncode:
         told = [text.removeprefix("error: ") for text in answer.stderr.splitlines() if text.strip()]
-        raise InputError(
-            Fault(file, "", f"Pulumi can't read the stack's state: {told[-1] if told else 'it says nothing'}")
-        )
+        reason = told[-1] if told else "it says nothing"
+        if reason.startswith(_NO_STACK):
+            raise NoStackError(
+                Fault(file, "", f"{reason} where Pulumi is logged in; run `make up STACK={stack}` first")
+            )
+        step = "log in where its state is (`make pulumi ARGS='login …'`)"
+        raise InputError(Fault(file, "", f"Pulumi can't read the stack's state: {reason}; {step}"))
     known: Mapping[str, Any] = json.loads(answer.stdout or "{}")
     return known
 

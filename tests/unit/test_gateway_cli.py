@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from infra import failures, live_stack
 from infra.azure_api import arm
 from infra.cli import app
-from infra.errors import InputError
+from infra.errors import Fault, InputError
 from infra.program import load_plan
 from simulator.arm import serve
 from simulator.store import Resource, Store
@@ -67,10 +67,18 @@ def test_where_no_product_leaves_azure_is_not_even_asked(
 
 def test_without_state_nothing_can_leave(monkeypatch: pytest.MonkeyPatch) -> None:
     def none(_: str) -> dict[str, Any]:
-        raise InputError
+        raise live_stack.NoStackError
 
     monkeypatch.setattr(live_stack, "outputs", none)
     assert run("products", "-s", "dev", "--leaving").exit_code == 0
+
+
+def test_a_state_that_cannot_be_read_lets_no_up_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    def silent(_: str) -> dict[str, Any]:
+        raise InputError(Fault("stacks/Pulumi.dev.yaml", "", "Pulumi did not give the stack's outputs within 120 s"))
+
+    monkeypatch.setattr(live_stack, "outputs", silent)
+    assert isinstance(run("products", "-s", "dev", "--leaving").exception, InputError)
 
 
 def test_the_list_says_whose_is_what(azure: dict[str, Any]) -> None:

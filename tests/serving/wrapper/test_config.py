@@ -1,12 +1,22 @@
 """`/etc/huddle/wrapper.yaml`: what it may say, and one sentence with file, line and key for what it may not."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from huddle.wrapper import runtime as runtimes
-from huddle.wrapper.config import ConfigError, WrapperConfig, load
+from huddle.wrapper.config import (
+    ConfigError,
+    KeyConfig,
+    LimitsConfig,
+    ModelConfig,
+    ProductConfig,
+    TimeoutsConfig,
+    WrapperConfig,
+    load,
+)
 
 MODELS = "models:\n  tiny: {}\n"
 
@@ -96,6 +106,14 @@ def test_a_wrapper_that_nobody_could_call_does_not_start() -> None:
     config = WrapperConfig.model_validate({"models": {"tiny": {}}})
     with pytest.raises(ConfigError, match="nobody could call this wrapper"):
         runtimes.build(config, b"")
+
+
+def test_every_key_is_documented() -> None:
+    page = (Path(__file__).parents[3] / "docs/reference/wrapper.md").read_text()
+    sections = (WrapperConfig, ModelConfig, ProductConfig, KeyConfig, LimitsConfig, TimeoutsConfig)
+    keys = {key for section in sections for key in section.model_fields}
+    said = set(re.findall(r"`(\w+)`", page)) | set(re.findall(r"[\s{](\w+):", page.split("```yaml")[1].split("```")[0]))
+    assert not keys - said
 
 
 def test_the_documented_example_is_valid(tmp_path: Path) -> None:

@@ -216,6 +216,19 @@ async def test_the_engines_own_errors_come_through_as_they_are(wrapper: Wrapper)
     assert (answer.status_code, answer.json()) == (400, error)
 
 
+@pytest.mark.parametrize("status", [404, 405])
+async def test_a_route_that_the_engine_lacks_is_an_error_in_openais_shape(wrapper: Wrapper, status: int) -> None:
+    async def script(request: Received, reply: Reply) -> None:
+        await reply.json({"detail": "Not Found"}, status=status)
+
+    wrapper.engine.script = script
+    answer = await wrapper.chat()
+    assert answer.status_code == 404
+    error = answer.json()["error"]
+    assert (error["code"], error["type"]) == ("not_found", "not_found_error")
+    assert error["message"] == "the engine of this model does not offer /v1/chat/completions"
+
+
 async def test_the_engines_head_does_not_come_through(wrapper: Wrapper) -> None:
     async def script(request: Received, reply: Reply) -> None:
         await reply.json({}, headers="server: uvicorn\r\nset-cookie: a=b\r\nx-request-id: other\r\nkeep-alive: 5\r\n")

@@ -232,6 +232,7 @@ async def test_the_engines_refusals_come_through(wrapped: Wrapper, tap: Tap) -> 
     assert "context length" in answer.json()["error"]["message"]
     unknown = await wrapped.http.post("/v1/embeddings", json={"model": "tiny", "input": "x"})
     assert unknown.status_code == 404  # this engine generates; it does not embed
+    assert unknown.json()["error"]["code"] == "not_found"  # the engine's own words are {"detail": "Not Found"}
 
 
 async def test_what_the_engine_calls_a_bad_value_is_a_400_not_a_500(wrapped: Wrapper) -> None:

@@ -77,6 +77,11 @@ def upstream_broken(message: str) -> Refusal:
     return Refusal(502, "engine_broken", message, type=ErrorType.UPSTREAM, retry_after_s=1)
 
 
+def not_offered(route: str) -> Refusal:
+    """The engine has no such route, or not for this model; what it says itself is not always OpenAI's shape."""
+    return Refusal(404, "not_found", f"the engine of this model does not offer {route}", type=ErrorType.NOT_FOUND)
+
+
 def upstream_timeout(message: str) -> Refusal:
     """The engine took longer than the configured limit."""
     return Refusal(504, "engine_timeout", message, type=ErrorType.UPSTREAM, retry_after_s=5)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from huddle.wrapper import auth
 from huddle.wrapper.connection import ClientConnection
-from huddle.wrapper.errors import Refusal, upstream_broken, upstream_timeout
+from huddle.wrapper.errors import Refusal, not_offered, upstream_broken, upstream_timeout
 from huddle.wrapper.limits import LimitedRefusal, Reservation, Subscriber
 from huddle.wrapper.metrics import of
 from huddle.wrapper.prepare import Prepared
@@ -150,6 +150,9 @@ class Exchange:
         self._answer_begun = True
         if head.status in (401, 403):
             self._upstream_fault(upstream_broken("the engine does not accept the wrapper's key"))
+            return
+        if head.status in (404, 405):
+            self._upstream_fault(not_offered(self.admitted.route.value))
             return
         self.status = head.status
         content_type = head.headers.get(b"content-type", b"")

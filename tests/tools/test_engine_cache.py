@@ -70,7 +70,7 @@ def test_the_second_waits_and_says_so(tmp_path: Path):
         holder.close()
 
     with locked(tmp_path, release_it):
-        assert said == ["another command is preparing the Pulumi engine; waiting for it"]
+        assert said == ["another command is preparing what both need; waiting for it"]
 
 
 def fake_go(folder: Path, version: str) -> Path:

@@ -41,7 +41,7 @@ def locked(root: Path, say: Say) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say("another command is preparing the Pulumi engine; waiting for it")
+            say("another command is preparing what both need; waiting for it")
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 

@@ -296,6 +296,7 @@ class TestModelFiles:
             ("model.safetensors", safetensors()[:-1], "it was cut short, publish it again"),
             ("model.safetensors", b"\xff" * 64, "is not a safetensors file"),
             ("model.safetensors.index.json", '{"weight_map": {}}', "has no 'weight_map'"),
+            ("model.safetensors.index.json", '{"weight_map": {"w": "../w"}}', "weights lie beside the index"),
             (
                 "model.safetensors.index.json",
                 '{"weight_map": {"w": "gone.safetensors"}}',

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from huddle import gpus, planner, registry, shapes
 from huddle.planner import Layout, explain, memory
-from huddle.planner.layout import Hardware, candidates, refusals
+from huddle.planner.layout import Hardware, candidates, divisors, refusals
 from huddle.shapes import ShapeError, Weights
 
 MODELS = registry.load().models
@@ -97,6 +97,10 @@ class TestRecommendations:
         assert verdict.layout == Layout(1, 1, 2)
         assert "the registry says TP 2 × PP 1; this plan is TP 1 × PP 1" in verdict.notes
         assert 12 < verdict.memory.weights_gib < 13.5
+
+    @given(st.integers(1, 3_000))
+    def test_divisors_are_all_there_and_rise(self, number):
+        assert divisors(number) == [d for d in range(1, number + 1) if number % d == 0]
 
     def test_tensor_inside_a_node_pipeline_across(self):
         verdict = check("llama-3.1-405b", gpu="h100-sxm", gpus_per_node=8, nodes=2)
@@ -267,6 +271,11 @@ class TestCommand:
         refused = self.plan("llama-3.1-405b", "--gpu", "h100-sxm", "--json")
         assert refused.returncode == 2
         assert json.loads(refused.stdout)["ok"] is False
+
+    def test_a_machine_room_is_planned_at_once_and_more_is_refused(self):
+        assert self.plan("llama-3.1-8b", "--gpus", "64", "--nodes", "4096").returncode == 0  # 60 s at most
+        for words in (("--gpus", "65"), ("--nodes", "4097"), ("--tp", "999999999")):
+            assert self.plan("llama-3.1-8b", *words).returncode == 2, words
 
     def test_an_unknown_model_is_one_sentence(self):
         done = self.plan("llama-3.1-9b")

@@ -318,6 +318,14 @@ class TestCommands:
         assert unknown.returncode == 2
         assert unknown.stderr.count("\n") == 1 and "did you mean 'qwen3-8b'" in unknown.stderr
 
+    @pytest.mark.parametrize("words", [("models", "validate"), ("models", "show", "hl"), ("plan", "llama-3.2-3b")])
+    def test_a_store_that_is_not_there_is_refused_unless_another_is(self, tmp_path, words):
+        gone = tmp_path / "gone"
+        refused = huddle(*words, "--store", str(gone))
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert refused.stderr.count("\n") == 1 and f"no model store at {gone}" in refused.stderr
+        assert huddle(*words, "--store", str(gone), "--store", str(tmp_path)).returncode == 0
+
     def test_importing_the_registry_is_cheap(self):
         code = "import sys, huddle.registry; print(*sorted(m.partition('.')[0] for m in sys.modules))"
         loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()

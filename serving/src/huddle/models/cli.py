@@ -58,6 +58,7 @@ def show(name: str, *, registry_file: RegistryFile = None, store: Stores = None,
     """Show one served name with its prompt's hash and where its files lie."""
     known = registry.load(registry_file)
     served = known.resolve(name)
+    files.check_stores(store or [])
     stores = store or list(files.DEFAULT_STORES)
     prompt = read_system_prompt(known, served, stores)
     entry: dict[str, Any] = {
@@ -71,7 +72,9 @@ def show(name: str, *, registry_file: RegistryFile = None, store: Stores = None,
         typer.echo(json.dumps(entry, indent=2))
         return
     for key, value in entry.items():
-        if isinstance(value, dict):
+        if value is None:
+            typer.echo(f"{key}: -")
+        elif isinstance(value, dict):
             typer.echo(f"{key}:")
             for inner, item in value.items():
                 typer.echo(f"  {inner}: {item}")
@@ -83,13 +86,15 @@ def show(name: str, *, registry_file: RegistryFile = None, store: Stores = None,
 def validate(*, registry_file: RegistryFile = None, store: Stores = None, as_json: AsJson = False) -> None:
     """Check the registry, prompts, cards, options against the pinned vLLM and, with --store, the models' files."""
     known = registry.load(registry_file)
+    files.check_stores(store or [])
     problems = [sentence for served in known.served for sentence in _problems(known, served, store or [])]
     if problems:
         raise RegistryError(*problems)
     if as_json:
         typer.echo(json.dumps({"ok": True, "models": len(known.models), "aliases": len(known.aliases)}))
     else:
-        typer.echo(f"{known.path}: {len(known.models)} models and {len(known.aliases)} aliases, no problem found")
+        aliases = "one alias" if len(known.aliases) == 1 else f"{len(known.aliases)} aliases"
+        typer.echo(f"{known.path}: {len(known.models)} models and {aliases}, no problem found")
 
 
 def _problems(known: Registry, served: Served, stores: list[Path]) -> list[str]:

@@ -24,6 +24,18 @@ def locate(model: Model, stores: Sequence[Path]) -> Path | None:
     return next((path for path in candidates if path.is_dir()), None)
 
 
+def check_stores(stores: Sequence[Path]) -> None:
+    """Refuse given stores of which none is there; one that is not mounted yet, beside another, is normal on a node.
+
+    Raises:
+        ModelFilesError: naming them.
+    """
+    if stores and not any(store.is_dir() for store in stores):
+        raise ModelFilesError(
+            f"no model store at {', '.join(map(str, stores))}; --store names a directory that holds models' directories"
+        )
+
+
 def check(model: Model, directory: Path) -> None:
     """Check config, weights, tokenizer and chat template of a model's directory.
 
@@ -48,6 +60,10 @@ def _check_weights(directory: Path) -> None:
         if not isinstance(mapping, dict) or not mapping:
             raise ModelFilesError(f"{index}: has no 'weight_map'; copy the index again")
         files = sorted({str(name) for name in mapping.values()})
+        if outside := [name for name in files if Path(name).name != name]:
+            raise ModelFilesError(
+                f"{index}: names {outside[0]!r}; weights lie beside the index, so write the file's name alone"
+            )
     else:
         files = sorted(path.name for path in directory.glob("*.safetensors"))
         if not files:

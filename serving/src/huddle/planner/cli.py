@@ -8,9 +8,13 @@ import typer
 
 from huddle import planner, registry
 from huddle.errors import ExitCode
+from huddle.models import files
 from huddle.planner import explain as words
 
 app = typer.Typer(add_completion=False)
+MOST_GPUS = 64  # of one node: no machine has more; the search for a layout grows with it
+MOST_NODES = 4_096
+MOST_RANKS = MOST_GPUS * MOST_NODES
 
 
 @app.command()
@@ -18,11 +22,11 @@ def plan(
     *,
     model: Annotated[str, typer.Argument(help="A name in the registry, or a repository id.")],
     gpu: Annotated[str, typer.Option(help="GPU type, such as h100-nvl, h100-sxm, h200, l40s.")] = "h100-nvl",
-    gpus: Annotated[int, typer.Option(min=1, help="GPUs in each node.")] = 1,
-    nodes: Annotated[int, typer.Option(min=1, help="Nodes.")] = 1,
+    gpus: Annotated[int, typer.Option(min=1, max=MOST_GPUS, help="GPUs in each node.")] = 1,
+    nodes: Annotated[int, typer.Option(min=1, max=MOST_NODES, help="Nodes.")] = 1,
     fabric: Annotated[str, typer.Option(help="Network between nodes: tcp-40g, roce-100g, ...")] = "tcp-40g",
-    tp: Annotated[int | None, typer.Option(min=1, help="Tensor parallel size; chosen when left out.")] = None,
-    pp: Annotated[int | None, typer.Option(min=1, help="Pipeline parallel size; chosen when left out.")] = None,
+    tp: Annotated[int | None, typer.Option(min=1, max=MOST_RANKS, help="Tensor parallel size; else chosen.")] = None,
+    pp: Annotated[int | None, typer.Option(min=1, max=MOST_RANKS, help="Pipeline parallel size; else chosen.")] = None,
     max_model_len: Annotated[int | None, typer.Option(min=16, help="Longest sequence, tokens.")] = None,
     max_num_seqs: Annotated[int | None, typer.Option(min=1, help="Sequences at once.")] = None,
     gpu_memory_utilization: Annotated[float | None, typer.Option(min=0.01, max=0.98)] = None,
@@ -37,6 +41,7 @@ def plan(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Say whether a model fits given GPUs, how to run it, and why. Exit code 2 when it does not."""
+    files.check_stores(store or ())
     verdict = planner.check(
         registry.load(registry_file).resolve(model).model,
         gpu=gpu,

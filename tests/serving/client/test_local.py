@@ -70,6 +70,8 @@ def test_it_starts_answers_and_stops(world: Shell) -> None:
 
     again = world.run("local", "start")  # nothing new, the same lines
     assert again.stdout == done.stdout
+    elsewhere = world.refused("local", "start", "--port", "9")
+    assert f"it runs already, at {url}" in elsewhere and "make local-stop" in elsewhere
     assert json.loads(world.run("local", "status", "--json").stdout)["pids"] == found["pids"]
 
     until(lambda: _kill_wrapper(layout(world)), "the supervisor gives up rather than turn in circles")

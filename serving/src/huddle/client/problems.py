@@ -30,7 +30,9 @@ def explain(error: openai.OpenAIError | httpx2.HTTPError, connection: Connection
         case openai.APIConnectionError():
             return ClientError(f"cannot reach {url} (from {source}): {cause(error)}; {NEXT_STEP}")
         case openai.AuthenticationError() if connection.api_key is None:
-            return ClientError(f"{url} wants a key and {source} has none; set OPENAI_API_KEY or use a connection file")
+            return ClientError(
+                f"{url} (from {source}) wants a key and none is known; set OPENAI_API_KEY or use a connection file"
+            )
         case openai.AuthenticationError():
             return ClientError(f"{url} refused the key from {source}: {said(error, connection)}")
         case openai.NotFoundError() if error.code != "model_not_found":

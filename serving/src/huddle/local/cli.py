@@ -39,6 +39,7 @@ def start(
     layout = Layout(state.absolute())
     chosen = device or (Device.CUDA if shutil.which("nvidia-smi") else Device.CPU)
     if service.supervised(layout):
+        service.check_port(layout, port)
         _say("it runs already")
         service.wait(layout, timeout, _Progress())
     else:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import psutil
 import yaml
@@ -60,6 +61,18 @@ def supervised(layout: Layout) -> bool:
 def client(layout: Layout) -> Client:
     """A client of the service."""
     return Client(connection_file=layout.connection, max_retries=0)
+
+
+def check_port(layout: Layout, port: int | None) -> None:
+    """Refuse `port` for a service that runs already and listens on another one.
+
+    Raises:
+        LocalError: naming the address that it has and how to move it.
+    """
+    with client(layout) as running:
+        url = running.connection.base_url
+    if port is not None and urlsplit(url).port != port:
+        raise LocalError(f"it runs already, at {url}; stop it (`make local-stop`) to start it on port {port}")
 
 
 def start(layout: Layout, *, port: int | None, device: Device, vllm: str | None) -> None:

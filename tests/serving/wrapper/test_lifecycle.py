@@ -284,7 +284,7 @@ async def test_check_and_key(tmp_path: Path) -> None:
         done = run("--config", str(tmp_path / "wrapper.yaml"), "check")
         assert done.returncode == 0
         assert f"{MODEL} → {MODEL}, prompt p " in done.stdout
-        as_json = json.loads(run("--config", str(tmp_path / "wrapper.yaml"), "check", "--json").stdout)
+        as_json = json.loads(run("check", "--config", str(tmp_path / "wrapper.yaml"), "--json").stdout)
         assert as_json["config"]["upstream"] == program.config["upstream"]
         made = run("key")
         assert "hk-" in made.stdout

@@ -62,10 +62,14 @@ def run(  # noqa: PLR0917 - typer's options
 @app.command()
 def check(
     context: typer.Context,
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="The configuration file (YAML); the same as before `check`.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the effective configuration as JSON.")] = False,
 ) -> None:
     """Check the configuration, the prompts and the keys that it names; start nothing."""
     path, overrides = context.obj
+    path = config or path
     loaded = configs.load(path, overrides)
     runtime = runtimes.build(loaded, b"check")
     if as_json:

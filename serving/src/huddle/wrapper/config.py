@@ -6,6 +6,7 @@ Secrets are never in it: it names files that hold keys, or the hashes of keys.
 import ipaddress
 import re
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final, Self
 
@@ -254,11 +255,20 @@ def _key_path(location: tuple[int | str, ...]) -> tuple[int | str, ...]:
 def _sentence(error: Any) -> str:
     where = _dotted(_key_path(error["loc"]))
     if error["type"] == "extra_forbidden":
-        return f"{where}: there is no such key here"
+        return f"{where}: there is no such key here; {_near(error['loc'])}"
     text = str(error["msg"]).removeprefix("Value error, ")
     if error["type"] == "missing":
         text = "is missing"
     return f"{where}: {text}" if where else text
+
+
+def _near(location: tuple[int | str, ...]) -> str:
+    """What was probably meant by an unknown key, or what its section knows."""
+    kinds = {"models": ModelConfig, "products": ProductConfig, "limits": LimitsConfig, "timeouts": TimeoutsConfig}
+    section: type[Section] = WrapperConfig if len(location) == 1 else kinds[str(location[0])]
+    known = list(KeyConfig.model_fields if "keys" in location[2:-1] else section.model_fields)
+    near = get_close_matches(str(location[-1]), known, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"allowed: {', '.join(known)}"
 
 
 def _dotted(path: tuple[int | str, ...]) -> str:

@@ -198,8 +198,9 @@ def rehearse(
     """Live through the whole life of a stack: the real engine, a simulated Azure, no cloud, no cost."""
     from infra import rehearse as rehearsal  # noqa: PLC0415 - brings in Pulumi
 
-    if keep is not None and keep.exists() and any(keep.iterdir()):
-        raise InputError(Fault(str(keep), "", "is not empty; name a new directory"))
+    if keep is not None and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
+        reason = "is not empty" if keep.is_dir() else "is no directory"
+        raise InputError(Fault(str(keep), "", f"{reason}; name a new directory"))
     if stacks_dir.resolve().name != "stacks":
         raise InputError(Fault("--stacks-dir", "", f"{stacks_dir} is not allowed; allowed: a directory named stacks"))
     directory = keep or Path(tempfile.mkdtemp(prefix="rehearsal-"))

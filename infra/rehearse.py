@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from infra import graph, program, stack_file
-from infra.errors import InputError
+from infra.errors import Fault, InputError
 from infra.plan import Plan
 from infra.rehearsal.runner import Rehearsal
 from infra.rehearsal.runner import run as run_steps
@@ -39,10 +39,11 @@ def run(
         EngineUnavailableError: no Pulumi engine to be had.
     """
     plan = program.load_plan(stack, root)
+    bad_days = read_faults(faults) if faults is not None else None
     expected = sum(resource.custom for resource in graph.registered(plan))
     screen = Screen(console, plan, expected)
     try:
-        sandbox = _open(plan, directory, root, faults)
+        sandbox = _open(plan, directory, root, bad_days)
     except InputError:
         if not keep:
             shutil.rmtree(directory, ignore_errors=True)
@@ -51,7 +52,7 @@ def run(
     if rehearsal.resources and not as_json:
         _report(console, plan, rehearsal)
     kept = keep or not rehearsal.succeeded
-    show_summary(console, plan, rehearsal, str(directory) if kept else None)
+    show_summary(console, plan, rehearsal, str(directory) if kept else None, own=root == stack_file.ROOT)
     if as_json:
         print(json.dumps(_as_json(plan, rehearsal), indent=2))  # noqa: T201 - the command's product
     if not kept:
@@ -59,10 +60,29 @@ def run(
     return rehearsal.succeeded
 
 
-def _open(plan: Plan, directory: Path, root: Path, faults: Path | None) -> Sandbox:
-    sandbox = open_sandbox(plan.stack, directory, root=root)
-    if faults is not None:
-        sandbox.set_bad_days(plan, faults.read_text(encoding="utf-8"))
+def read_faults(path: Path) -> str:
+    """The text of a fault file.
+
+    Raises:
+        InputError: it can't be read, or is empty.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise InputError(Fault(str(path), "", f"can't be read: {reason}")) from None
+    if not text.strip():
+        raise InputError(Fault(str(path), "", "is empty; the format is in simulator/README.md"))
+    return text
+
+
+def _open(plan: Plan, directory: Path, root: Path, bad_days: str | None) -> Sandbox:
+    try:
+        sandbox = open_sandbox(plan.stack, directory, root=root)
+    except OSError as error:
+        raise InputError(Fault(str(directory), "", f"can't be made ({error.strerror}); name a new directory")) from None
+    if bad_days is not None:
+        sandbox.set_bad_days(plan, bad_days)
     return sandbox
 
 

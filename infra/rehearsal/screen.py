@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.panel import Panel
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -81,24 +82,28 @@ def show_outputs(console: Console, outputs: dict[str, Any]) -> None:
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in sorted(outputs.items()):
-        table.add_row(
-            name, "\n".join(f"{key}: {item}" for key, item in value.items()) if isinstance(value, dict) else str(value)
-        )
+        text = "\n".join(f"{key}: {item}" for key, item in value.items()) if isinstance(value, dict) else str(value)
+        table.add_row(name, escape(text))
     console.print(table)
 
 
-def show_summary(console: Console, plan: Plan, rehearsal: Rehearsal, kept_in: str | None) -> None:
-    """The last words."""
+def show_summary(console: Console, plan: Plan, rehearsal: Rehearsal, kept_in: str | None, *, own: bool) -> None:
+    """The last words. `own`: whether the stack's file lies where `make up` looks for it."""
     seconds = sum(result.seconds for result in rehearsal.results)
     if rehearsal.succeeded:
         text = (
             f"[green]The whole life of [bold]{plan.stack}[/bold] went as expected[/green] in {seconds:.0f} s "
             f"({len(rehearsal.results)} steps) on a {SIMULATED}.\n"
-            f"With Azure credentials, the same program is: [bold]make up STACK={plan.stack}[/bold]"
+            f"With Azure credentials, the same program is{_where(plan, own=own)}: "
+            f"[bold]make up STACK={plan.stack}[/bold]"
         )
     else:
         failed = rehearsal.results[-1]
         text = f"[red]Step '{failed.step.title}' of {plan.stack} did not go as expected[/red] (simulated Azure)."
         if kept_in:
-            text += f"\nEverything is kept in {kept_in} for a closer look."
+            text += f"\nEverything is kept in {escape(kept_in)} for a closer look."
     console.print(Panel(text, expand=False))
+
+
+def _where(plan: Plan, *, own: bool) -> str:
+    return "" if own else f", once Pulumi.{plan.stack}.yaml is copied to stacks/"

@@ -9,11 +9,16 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
+from typer.testing import CliRunner
 
-from infra import stack_file
+from infra import rehearse, stack_file
+from infra.cli import app
 from infra.errors import InputError
 from infra.program import load_plan
+from infra.rehearsal.runner import Rehearsal
 from infra.rehearsal.sandbox import Sandbox
+from infra.rehearsal.screen import show_summary
 
 INFRA = [sys.executable, "-m", "infra.cli"]
 
@@ -110,3 +115,29 @@ def test_a_directory_that_is_not_empty_is_not_written_over(tmp_path: Path) -> No
     assert done.returncode == 2
     assert "is not empty" in done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["thesis.txt"]
+
+
+def test_a_fault_file_that_cannot_be_read_starts_nothing(tmp_path: Path) -> None:
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    (tmp_path / "empty").write_text("\n")
+    for name, reason in ((".", "can't be read: Is a directory"), ("binary", "it is not UTF-8"), ("empty", "is empty")):
+        with pytest.raises(InputError, match=reason):
+            rehearse.run("dev", tmp_path / "kept", console=Console(), faults=tmp_path / name)
+        assert not (tmp_path / "kept").exists()
+
+
+def test_a_place_to_keep_things_that_is_none_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for place, reason in ((tmp_path / "file", "is no directory"), (tmp_path / "file" / "below", "can't be made")):
+        done = CliRunner().invoke(app, ["rehearse", "-s", "dev", "--keep", str(place)])
+        assert isinstance(done.exception, InputError)
+        assert reason in str(done.exception)
+
+
+def test_the_summary_says_how_a_stack_from_elsewhere_comes_to_azure() -> None:
+    console, plan = Console(width=200, record=True), load_plan("dev")
+    for own in (True, False):
+        show_summary(console, plan, Rehearsal(), None, own=own)
+    first, second = console.export_text().split("The whole life of")[1:]
+    assert "the same program is: make up STACK=dev" in first
+    assert "once Pulumi.dev.yaml is copied to stacks/: make up STACK=dev" in second

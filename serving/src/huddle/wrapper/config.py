@@ -264,9 +264,13 @@ def _sentence(error: Any) -> str:
 
 def _near(location: tuple[int | str, ...]) -> str:
     """What was probably meant by an unknown key, or what its section knows."""
-    kinds = {"models": ModelConfig, "products": ProductConfig, "limits": LimitsConfig, "timeouts": TimeoutsConfig}
-    section: type[Section] = WrapperConfig if len(location) == 1 else kinds[str(location[0])]
-    known = list(KeyConfig.model_fields if "keys" in location[2:-1] else section.model_fields)
+    kinds: dict[str, type[Section]] = {
+        "models": ModelConfig,
+        "products": KeyConfig if "keys" in location[2:-1] else ProductConfig,
+        "limits": LimitsConfig,
+        "timeouts": TimeoutsConfig,
+    }
+    known = list((WrapperConfig if len(location) == 1 else kinds[str(location[0])]).model_fields)
     near = get_close_matches(str(location[-1]), known, n=1)
     return f"did you mean {near[0]!r}?" if near else f"allowed: {', '.join(known)}"
 

@@ -58,8 +58,8 @@ def bench(
         Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH).print(render(measured))
     if failed := sum(level.failed for level in measured):
         reason = next(level.error for level in measured if level.error)
-        streams = "1 stream" if failed == 1 else f"{failed:,} streams"
-        raise ClientError(f"{streams} failed and left out of the figures; the first: {reason}", ExitCode.FAILED)
+        who = "1 stream" if failed == 1 else f"{failed:,} streams"
+        raise ClientError(f"{who} failed and left out of the figures; the first: {reason}", ExitCode.FAILED)
 
 
 def levels(text: str) -> list[int]:

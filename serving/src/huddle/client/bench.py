@@ -59,7 +59,7 @@ def bench(
     if failed := sum(level.failed for level in measured):
         reason = next(level.error for level in measured if level.error)
         who = "1 stream" if failed == 1 else f"{failed:,} streams"
-        raise ClientError(f"{who} failed and left out of the figures; the first: {reason}", ExitCode.FAILED)
+        raise ClientError(f"{who} failed (not in the figures); the first: {reason}", ExitCode.FAILED)
 
 
 def levels(text: str) -> list[int]:

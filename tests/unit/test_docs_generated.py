@@ -30,7 +30,8 @@ def test_the_committed_document_is_current(name: str) -> None:
 
 
 def test_every_stack_has_its_picture_and_no_other_is_left_over() -> None:
-    committed = {path.stem for path in (stack_file.ROOT / "docs" / "pictures").glob("*.svg")}
+    measured = {"boot-timeline"}  # drawn from a run of the node lab (docs/runbooks/nodes.md)
+    committed = {path.stem for path in (stack_file.ROOT / "docs" / "pictures").glob("*.svg")} - measured
     assert committed == {Path(name).stem for name in DOCUMENTS if name.endswith(".svg")}
     assert {"dev", "prod"} <= committed
 

@@ -278,13 +278,13 @@ class TestBeforeTheStart:
 
 
 class TestModelFiles:
-    def broken(self, world: World, name: str, content: str | bytes | None) -> str:
+    def broken(self, world: World, name: str, content: str | bytes | None, *options: str) -> str:
         path = world.model / name
         if content is None:
             path.unlink()
         else:
             path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        return world.refused()
+        return world.refused(*options)
 
     @pytest.mark.parametrize(
         ("name", "content", "sentence"),
@@ -307,6 +307,15 @@ class TestModelFiles:
     )
     def test_is_refused_with_the_files_name(self, world, name, content, sentence):
         assert sentence in self.broken(world, name, content)
+
+    def test_a_dry_run_refuses_them_too(self, world):
+        assert "config.json: is missing" in self.broken(world, "config.json", None, "--dry-run")
+
+    def test_an_empty_system_prompt(self, world):
+        text = (world.root / "models.yaml").read_text()
+        (world.root / "models.yaml").write_text(text + "    system-prompt: system_prompt.txt\n")
+        sentence = "the system prompt of 'tiny' is empty; write one or drop 'system-prompt'"
+        assert sentence in self.broken(world, "system_prompt.txt", "  \n")
 
     def test_a_missing_chat_template(self, world):
         text = (world.root / "models.yaml").read_text()

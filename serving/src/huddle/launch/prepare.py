@@ -1,5 +1,6 @@
 """From what was asked and what is here to a `Request`: registry, model store, GPUs, planner, network."""
 
+import contextlib
 import math
 import os
 import shutil
@@ -15,6 +16,7 @@ from huddle.models import files
 from huddle.planner import Verdict, speed
 from huddle.planner.memory import weight_bytes
 from huddle.registry import Served
+from huddle.registry.prompts import FileMissingError, read_system_prompt
 
 DEFAULT_GPU = "h100-nvl"  # what a dry run without a GPU assumes: the seeds' card
 SLOW_DISK_GB_PER_S = 0.5  # slower than any disk in the plan (612 MB/s is Azure's slowest), for the start's deadline
@@ -77,7 +79,7 @@ class Prepared:
 
 
 def prepare(options: Options, *, dry: bool) -> Prepared:
-    """Decide everything. A dry run needs neither GPU nor files: it says what it assumed instead.
+    """Decide everything. A dry run needs neither GPU nor files: it says what it assumed instead; files are checked.
 
     Raises:
         HuddleError: whatever makes the start impossible, before anything is created.
@@ -87,6 +89,10 @@ def prepare(options: Options, *, dry: bool) -> Prepared:
     model = served.model
     remarks: list[str] = []
     directory, path = _model_path(options, served, remarks, dry=dry)
+    if directory:
+        files.check(model, directory)
+    with contextlib.suppress(FileMissingError):  # a bundle brings its own; an empty one is a mistake wherever it lies
+        read_system_prompt(known, served, options.stores)
     tensor = options.tensor or model.tensor_parallel_size
     pipeline = options.pipeline or model.pipeline_parallel_size
     node = _node(options, tensor * pipeline, dry=dry)
@@ -124,7 +130,7 @@ def preflight(prepared: Prepared, *, clear_leftovers: bool) -> tuple[str, ...]:
     """Look at the node right before the start. Returns what was done about leftovers.
 
     Raises:
-        HuddleError: files broken, port taken, workspace missing, program missing, GPU memory held.
+        HuddleError: port taken, workspace missing, program missing, GPU memory held.
     """
     request = prepared.request
     if shutil.which(request.program) is None:
@@ -133,8 +139,6 @@ def preflight(prepared: Prepared, *, clear_leftovers: bool) -> tuple[str, ...]:
         raise LaunchError(f"the workspace {request.workspace} does not exist; create it or give --workspace")
     if not os.access(request.workspace, os.W_OK):
         raise LaunchError(f"the workspace {request.workspace} is not writable by this user; give --workspace")
-    if prepared.directory:
-        files.check(request.served.model, prepared.directory)
     done = _deal_with_leftovers(request.slot, clear=clear_leftovers)
     if request.node.leads:
         network.check_port(request.host, request.port)

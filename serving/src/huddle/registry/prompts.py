@@ -23,6 +23,10 @@ class SystemPrompt:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
 
+class FileMissingError(RegistryError):
+    """A prompt or card that an entry names is in no store."""
+
+
 def read_system_prompt(registry: Registry, served: Served, stores: Sequence[Path] = ()) -> SystemPrompt | None:
     """The prompt of a served name; None where its entry names none. The first store that has the file wins.
 
@@ -71,4 +75,4 @@ def _find(registry: Registry, served: Served, name: str, stores: Sequence[Path],
         if candidate.is_file():
             return candidate
     looked = ", ".join(str(candidate) for candidate in candidates)
-    raise RegistryError(f"the {what} of {served.name!r} is missing; looked for {looked}")
+    raise FileMissingError(f"the {what} of {served.name!r} is missing; looked for {looked}")

@@ -177,8 +177,9 @@ class Application:
                 credentials.generate(layout, name)
         with ThreadPoolExecutor(1) as pool:
             installing = pool.submit(self._install_libraries, bundle)
-            with ledger.phase("store"):
-                self._open_store(bundle)
+            if self._may_go_back:  # a boot's mount is new, and the unit at boot may not touch disks
+                with ledger.phase("store"):
+                    self._open_store(bundle)
             # Copying from the store needs no library, so it goes on meanwhile; the hub's client is one of them.
             if not staging.in_store(layout, bundle.model):
                 installing.result()

@@ -161,7 +161,7 @@ def test_publish_while_both_serve(head: Node, worker: Node) -> None:
 def test_a_second_ray(worker: Node) -> None:
     """A second Ray on a machine is refused by name, and ours starts when it is gone."""
     worker.shell.out(f"systemctl stop {Unit.RAY}")
-    worker.shell.out("cp /bin/sleep /run/gcs_server && systemd-run --unit lab-ray --collect /run/gcs_server 600")
+    worker.shell.out("cp /bin/sleep /usr/local/bin/gcs_server && systemd-run --unit lab-ray --collect gcs_server 600")
     try:
         worker.shell.out(f"systemctl start --no-block {Unit.RAY}")
         refusal = "another Ray runs on this machine; stop it first"

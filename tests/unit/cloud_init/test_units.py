@@ -147,6 +147,13 @@ def test_the_probe_is_the_engines_own_user_and_reaches_this_machine_only() -> No
     assert setting(Unit.PROBE, "ExecStart").endswith("huddle probe --port 5005")
 
 
+def test_staging_may_look_at_the_shared_disk() -> None:
+    """PrivateDevices= sets a device policy for the whole unit, commands with full rights (`+`) included."""
+    text = unit_files("dev")[Unit.MODELS]
+    assert re.findall(r"^ExecStartPre=\+.*--open-store$", text, re.MULTILINE)
+    assert re.findall(r"^DeviceAllow=(.*)$", text, re.MULTILINE) == ["block-sd r", "block-blkext r"]
+
+
 def test_what_needs_the_nvme_waits_for_its_mount() -> None:
     for unit in (Unit.RAY, Unit.MODELS, Unit.VLLM):
         assert setting(unit, "RequiresMountsFor") == "/mnt/nvme"

@@ -173,7 +173,8 @@ def test_kill_9(node: Node, serving: None) -> None:
     """kill -9 of each process: its unit brings it back, the node serves again."""
     for name, unit in (("gcs_server", Unit.RAY), ("raylet", Unit.RAY), ("vllm", Unit.VLLM)):
         before = invocations(node)[unit]
-        node.shell.out(f"pkill --signal KILL --exact {name}")
+        killed = f"pkill --signal KILL --exact {name}"
+        eventually(lambda killed=killed: node.shell.run(killed).code == 0, f"{name} is there to be killed")
         eventually(lambda unit=unit, before=before: invocations(node)[unit] != before, f"{unit} is started again")
         serves_again(node)
     for unit in (Unit.VLLM, Unit.WRAPPER):

@@ -14,6 +14,12 @@ tar --extract --file "$base" --directory "$work" --exclude './dev/*'
 cp --recursive --no-preserve=ownership "$overlay/." "$work/"
 cd "$work"
 
+# A package of no content, for installing it while others hold apt's lock.
+mkdir --parents late/DEBIAN
+printf '%s\n' 'Package: lab-late' 'Version: 1' 'Architecture: all' 'Maintainer: node lab' 'Description: nothing' \
+    >late/DEBIAN/control
+dpkg-deb --root-owner-group --build late srv/debs >/dev/null
+rm --recursive late
 # The guest's own package archive; there is no other, as it never reaches the internet.
 for deb in srv/debs/*.deb; do
     dpkg-deb --field "$deb"

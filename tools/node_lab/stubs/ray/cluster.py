@@ -99,6 +99,10 @@ def raylet(asked: dict[str, str], head: tuple[str, int]) -> None:
             with socket.create_connection(head, timeout=5) as joined:
                 joined.sendall(f"{token()} join {own}\n".encode())
                 joined.settimeout(None)
+                # A head that lost its power says nothing; Ray asks it, too.
+                joined.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                for option, value in ((socket.TCP_KEEPIDLE, 5), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 6)):
+                    joined.setsockopt(socket.IPPROTO_TCP, option, value)
                 while joined.recv(64):
                     print("ray (lab): joined", flush=True)
                 lost_since = time.monotonic()

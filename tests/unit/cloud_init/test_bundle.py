@@ -240,16 +240,17 @@ def test_the_wrapper_knows_an_engine_that_schedules_by_priority(
 
 
 def test_a_product_is_unknown_on_a_node_that_serves_none_of_its_models() -> None:
+    small, large = (
+        {"display_name": "A product", "models": [model]} for model in (rendered.MODEL, rendered.OTHER_MODEL)
+    )
     plan = stack_values.plan(
         serving={"models": {rendered.MODEL: {"nodes": [1]}, rendered.OTHER_MODEL: {"nodes": [2]}}},
-        gateway={
-            "products": {"small": {"display_name": "Small", "models": [rendered.MODEL]}, "all": {"display_name": "All"}}
-        },
+        gateway={"products": {"small": small, "large": large}},
     )
     files = bundle.build(plan).files
     first, second = (yaml.safe_load(files[f"nodes/{host}/wrapper.yaml"]) for host in (HEAD, WORKER))
-    assert set(first["products"]) == {"small", "all"}
-    assert second["products"] == {"all": {"models": [rendered.OTHER_MODEL]}}
+    assert first["products"] == {"small": {"models": [rendered.MODEL]}}
+    assert second["products"] == {"large": {"models": [rendered.OTHER_MODEL]}}
     assert set(second["models"]) == {rendered.OTHER_MODEL}
 
 

@@ -83,7 +83,7 @@ def test_first_boot(node: Node) -> None:
     """First boot: day 0 ends well, disks are ready."""
     node.boot()
     assert node.shell.run("cloud-init status --wait", timeout_s=400).out.strip().endswith("status: done")
-    ready = "systemctl is-active huddle-workspace.service mnt-models.mount"
+    ready = "systemctl is-active huddle-workspace.service && systemctl is-active mnt-models.mount"
     eventually(lambda: node.shell.run(ready).code == 0, "the disks, which day 0 does not wait for")
     assert node.shell.out("systemctl --failed --no-legend --plain").strip() == ""
     assert "bzip2 installed" in node.shell.out("dpkg-query -W -f '${Package} ${db:Status-Status}' bzip2")

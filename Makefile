@@ -33,8 +33,9 @@ rehearse: setup ## Live through a stack's whole life on a simulated Azure: up, p
 test: setup ## Run every test
 	@tools/apt.sh test
 	@$(python) -m tools.engine show >/dev/null
-	@echo "running all tests, $(PYTEST_WORKERS) at a time" >&2
-	@$(python) -m pytest -n $(PYTEST_WORKERS) --dist loadfile tests
+	@echo "running all tests, $(PYTEST_WORKERS) at a time; then those with machines of their own, one at a time" >&2
+	@$(python) -m pytest -n $(PYTEST_WORKERS) --dist loadfile tests --ignore tests/node --ignore tests/namespaces
+	@$(python) -m pytest tests/namespaces tests/node
 
 .PHONY: quick
 quick: setup ## Run the unit tests (under a minute)

@@ -147,6 +147,12 @@ def test_the_probe_is_the_engines_own_user_and_reaches_this_machine_only() -> No
     assert setting(Unit.PROBE, "ExecStart").endswith("huddle probe --port 5005")
 
 
+def test_applying_at_boot_does_not_wait_for_itself() -> None:
+    """It waits for cloud-init, whose last unit comes after multi-user.target (on Debian and Ubuntu)."""
+    after = setting("huddle-apply.service", "After").split()
+    assert {"multi-user.target", "cloud-final.service"} <= set(after)
+
+
 def test_staging_may_look_at_the_shared_disk() -> None:
     """PrivateDevices= sets a device policy for the whole unit, commands with full rights (`+`) included."""
     text = unit_files("dev")[Unit.MODELS]

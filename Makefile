@@ -29,13 +29,14 @@ rehearse: setup ## Live through a stack's whole life on a simulated Azure: up, p
 	@echo "rehearsing stack $(STACK) on a simulated cloud" >&2
 	@.venv/bin/infra rehearse -s $(notdir $(STACK)) $(if $(findstring /,$(STACK)),--stacks-dir $(dir $(STACK)))
 
+# The node lab is not among them yet: emulated machines do not hold their deadlines on a busy machine (issue 4).
 .PHONY: test
-test: setup ## Run every test
+test: setup ## Run every test but the node lab
 	@tools/apt.sh test
 	@$(python) -m tools.engine show >/dev/null
-	@echo "running all tests, $(PYTEST_WORKERS) at a time; then those with machines of their own, one at a time" >&2
+	@echo "running all tests, $(PYTEST_WORKERS) at a time; then two nodes in namespaces" >&2
 	@$(python) -m pytest -n $(PYTEST_WORKERS) --dist loadfile tests --ignore tests/node --ignore tests/namespaces
-	@$(python) -m pytest tests/namespaces tests/node
+	@$(python) -m pytest tests/namespaces
 
 .PHONY: quick
 quick: setup ## Run the unit tests (under a minute)

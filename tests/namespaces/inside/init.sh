@@ -15,16 +15,32 @@ for kept in .cache .pyenv .local; do
     mkdir --parents "$root/home/$kept"
     mount --bind "$home/$kept" "$root/home/$kept"
 done
+
+# So does this checkout, where it lies below a folder that the host has of its own.
+checkout=$(cd "$(dirname "$0")/../../.." && pwd -P)
+shown=
+case $checkout in
+    "$home"/*) shown=$root/home/${checkout#"$home"/} ;;
+    /opt/* | /mnt/* | /var/* | /run/* | /tmp/*) shown=$root$checkout ;;
+esac
+if [[ -n $shown ]]; then
+    mkdir --parents "$shown"
+    mount --bind "$checkout" "$shown"
+fi
+if [[ $home == /tmp/* ]]; then
+    mkdir --parents "$root$home"
+    mount --rbind "$root/home" "$root$home"
+fi
 mount --rbind "$root/home" "$home"
 
 mount -t overlay overlay -o "lowerdir=/etc,upperdir=$root/etc,workdir=$root/.etc-work" /etc
-for folder in opt mnt var run; do mount --bind "$root/$folder" "/$folder"; done
+for folder in opt mnt var run; do mount --rbind "$root/$folder" "/$folder"; done
 mount --bind "$root/shm" /dev/shm
 mount -t tmpfs tmpfs /sys/fs/cgroup # service.py lists there what the kernel would
 mount --bind "$root/systemctl" /usr/bin/systemctl
 ip link set lo up
 touch "$root/ready"
-mount --bind "$root/tmp" /tmp # the last one: ROOT itself may lie below
+mount --rbind "$root/tmp" /tmp # the last one: ROOT itself may lie below
 
 while :; do # and reap what others leave behind
     sleep 3600 &

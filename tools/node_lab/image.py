@@ -56,19 +56,30 @@ def ensure(libraries: Wheels) -> Image:
         subprocess.CalledProcessError: the build failed; it said why on stderr.
     """
     base_recipe: list[str | bytes] = [SUITE, *_recipe(_BUILD_BASE, _PACKAGES)]
-    base = _made(
-        f"node-lab-base-{cache_key(base_recipe)}",
-        "installing the Debian packages of the lab's guest (minutes, once)",
-        lambda folder: [_BUILD_BASE, folder, SUITE, _PACKAGES],
-    )
     overlay = sorted(path for path in _OVERLAY.rglob("*") if path.is_file())
     recipe = [*base_recipe, SIZE, libraries.lock, *_recipe(_BUILD, *overlay)]
     folder = _made(
         f"node-lab-{cache_key(recipe)}",
         "making the lab's guest",
-        lambda folder: [_BUILD, folder, base / "root.tar", SIZE, _OVERLAY, *_libraries(libraries, folder)],
+        lambda folder: [
+            _BUILD,
+            folder,
+            _base(base_recipe) / "root.tar",
+            SIZE,
+            _OVERLAY,
+            *_libraries(libraries, folder),
+        ],
     )
     return Image(folder)
+
+
+def _base(recipe: Sequence[str | bytes]) -> Path:
+    """The packed root file system with its packages: needed only when an image is made."""
+    return _made(
+        f"node-lab-base-{cache_key(recipe)}",
+        "installing the Debian packages of the lab's guest (minutes, once)",
+        lambda folder: [_BUILD_BASE, folder, SUITE, _PACKAGES],
+    )
 
 
 def _libraries(libraries: Wheels, folder: Path) -> Sequence[object]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import tomllib
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,9 +42,26 @@ class Wheel:
 def build(serving: Path = SERVING) -> Wheel:
     """Build the wheel of `serving/src/huddle` with the metadata of `serving/pyproject.toml`."""
     project = tomllib.loads((serving / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    stem = f"{project['name']}-{project['version']}"
-    files = {**dict(_package_files(serving / "src", project["name"])), **_metadata(project, serving, stem)}
-    record = f"{stem}.dist-info/RECORD"
+    files = dict(_package_files(serving / "src", project["name"]))
+    return pack(project["name"], project["version"], files, project["scripts"], _more_metadata(project, serving))
+
+
+def pack(
+    name: str, version: str, files: Mapping[str, bytes], scripts: Mapping[str, str], more_metadata: Iterable[str] = ()
+) -> Wheel:
+    """A pure-Python wheel of files by their places in it; the same bytes each time. `scripts` are its programs."""
+    stem = f"{name}-{version}"
+    info = f"{stem}.dist-info"
+    programs = [f"{program} = {target}" for program, target in sorted(scripts.items())]
+    files = {
+        **files,
+        f"{info}/METADATA": _lines(["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}", *more_metadata]),
+        f"{info}/WHEEL": _lines(
+            ["Wheel-Version: 1.0", "Generator: h100-inference", "Root-Is-Purelib: true", "Tag: py3-none-any"]
+        ),
+        f"{info}/entry_points.txt": _lines(["[console_scripts]", *programs]),
+    }
+    record = f"{info}/RECORD"
     files[record] = _record(files, record)
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_STORED) as archive:
@@ -69,25 +86,13 @@ def _foreign(path: Path) -> bool:
     return path.parent.name == "engine" and path.stem != f"vllm-{versions.load().engine.vllm}"
 
 
-def _metadata(project: Mapping[str, Any], serving: Path, stem: str) -> dict[str, bytes]:
+def _more_metadata(project: Mapping[str, Any], serving: Path) -> Iterator[str]:
     lines = (serving / "requirements.in").read_text(encoding="utf-8").splitlines()
-    requirements = [line for line in (raw.partition("#")[0].strip() for raw in lines) if line]
-    metadata = [
-        "Metadata-Version: 2.1",
-        f"Name: {project['name']}",
-        f"Version: {project['version']}",
-        f"Summary: {project['description']}",
-        f"Requires-Python: {project['requires-python']}",
-        *(f"Requires-Dist: {requirement}" for requirement in requirements),
-    ]
-    scripts = [f"{name} = {target}" for name, target in sorted(project["scripts"].items())]
-    return {
-        f"{stem}.dist-info/METADATA": _lines(metadata),
-        f"{stem}.dist-info/WHEEL": _lines(
-            ["Wheel-Version: 1.0", "Generator: h100-inference", "Root-Is-Purelib: true", "Tag: py3-none-any"]
-        ),
-        f"{stem}.dist-info/entry_points.txt": _lines(["[console_scripts]", *scripts]),
-    }
+    yield f"Summary: {project['description']}"
+    yield f"Requires-Python: {project['requires-python']}"
+    for line in lines:
+        if requirement := line.partition("#")[0].strip():
+            yield f"Requires-Dist: {requirement}"
 
 
 def _record(files: Mapping[str, bytes], record: str) -> bytes:

@@ -7,15 +7,14 @@ serving runtime's own libraries instead, by the same hashes, so that the node in
 from __future__ import annotations
 
 import fcntl
-import io
 import subprocess
 import sys
-import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
+from cloud_init.wheel import pack
 from huddle import versions
 from tools.engine.cache import cache_key, cache_root, fresh_directory
 from tools.engine.versions import ROOT
@@ -76,22 +75,11 @@ def _stub_wheels() -> Iterator[tuple[str, bytes]]:
 
 
 def _wheel(name: str, version: str, programs: Mapping[str, str]) -> tuple[str, bytes]:
-    """A wheel of the stub's sources (PEP 427), the same bytes each time."""
-    info = f"{name}-{version}.dist-info"
+    """A wheel of the stub's sources."""
     package = _STUBS / name
     files = {f"{name}/{path.relative_to(package).as_posix()}": path.read_bytes() for path in package.rglob("*.py")}
-    entries = "".join(f"{program} = {target}\n" for program, target in programs.items())
-    files |= {
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n".encode(),
-        f"{info}/WHEEL": b"Wheel-Version: 1.0\nGenerator: node-lab\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        f"{info}/entry_points.txt": f"[console_scripts]\n{entries}".encode(),
-    }
-    files[f"{info}/RECORD"] = "".join(f"{path},,\n" for path in (*sorted(files), f"{info}/RECORD")).encode()
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w") as archive:
-        for path in sorted(files):
-            archive.writestr(zipfile.ZipInfo(path, (1980, 1, 1, 0, 0, 0)), files[path])
-    return f"{name}-{version}-py3-none-any.whl", content.getvalue()
+    made = pack(name, version, files, programs)
+    return made.name, made.content
 
 
 def _lock_lines(folder: Path) -> Iterator[bytes]:

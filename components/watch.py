@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -57,19 +56,17 @@ class Watch(pulumi.ComponentResource):
 
     def _workbook(self) -> None:
         scope = self._args.scope
-        title = f"{scope.names.base}: gateway"
         applicationinsights.Workbook(
             f"{self._name}-workbook",
             resource_group_name=scope.resource_group_name,
-            # Azure wants a GUID for a name; this one is the stack's own, always.
-            resource_name_=str(uuid.uuid5(uuid.NAMESPACE_URL, f"{scope.names.workspace}/{scope.names.suffix}")),
+            resource_name_=scope.names.workbook,
             location=scope.location,
-            display_name=title,
+            display_name=scope.names.workbook_title,
             kind=applicationinsights.WorkbookSharedTypeKind.SHARED,
             category="workbook",
             version="Notebook/1.0",
             source_id=self._args.workspace_id,
-            serialized_data=workbook(title),
+            serialized_data=workbook(scope.names.workbook_title),
             tags=dict(scope.tags),
             opts=pulumi.ResourceOptions(parent=self),
         )

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 WRAPPER_API_PATH = "v1"
 """Where a node's wrapper offers the API."""
+DOMAIN = "azure-api.net"
+"""Where every gateway has a name, besides any custom ones."""
 POOL = "nodes"
 """The gateway's backend pool over all nodes; one over some of them has their numbers behind."""
 
@@ -26,10 +28,36 @@ HOME, AWAY = 1, 2
 
 @dataclass(frozen=True)
 class SubscriptionPlan:
-    """An application's keys; `owner` is the person or team behind it."""
+    """An application's keys to a product; `owner` is the person or team behind it."""
 
+    product: str
     name: str
     owner: str | None = None
+
+    @property
+    def id(self) -> str:
+        """Azure's id of it."""
+        return subscription_id(self.product, self.name)
+
+    @property
+    def display_name(self) -> str:
+        """What portal and reports call it."""
+        return display_name(self.name, self.owner)
+
+    @property
+    def path(self) -> str:
+        """What outputs and commands call it."""
+        return f"{self.product}/{self.name}"
+
+
+def subscription_id(product: str, subscription: str) -> str:
+    """The id of an application's subscription. Neither part can hold an underscore, so no two pairs share an id."""
+    return f"{product}_{subscription}"
+
+
+def display_name(name: str, owner: str | None) -> str:
+    """What a subscription is called in portal and reports."""
+    return f"{name} ({owner})" if owner else name
 
 
 @dataclass(frozen=True)
@@ -99,8 +127,9 @@ class ExistingGatewayPlan:
 
 @dataclass(frozen=True)
 class GatewayPlan:
-    """API Management."""
+    """API Management; `name` is ours, or that of the service that is there already."""
 
+    name: str
     facts: TierFacts
     units: int
     inbound: GatewayInbound
@@ -120,6 +149,11 @@ class GatewayPlan:
     """Filled by `infra.fragments`, which reads and judges the files."""
 
     @property
+    def host(self) -> str:
+        """Its own host name."""
+        return f"{self.name}.{DOMAIN}"
+
+    @property
     def delegation(self) -> str | None:
         """The delegation that its subnet needs."""
         return self.facts.delegation[self.inbound]
@@ -135,13 +169,15 @@ class GatewayPlan:
         return "Internal" if self.inbound is GatewayInbound.INTERNAL else "External"
 
 
-def gateway_plan(settings: Settings, nodes: tuple[NodePlan, ...]) -> GatewayPlan:
-    """The gateway of checked settings."""
+def gateway_plan(settings: Settings, nodes: tuple[NodePlan, ...], name: str) -> GatewayPlan:
+    """The gateway of checked settings; `name` is what ours would be called."""
     gateway = settings.gateway
+    existing = _existing(gateway.existing.id) if gateway.existing else None
     serving = frozenset().union(*(nodes_of(settings, name) for name in settings.serving.models))
     backends = {node.number: _backend(settings, node) for node in nodes if node.number in serving}
     pools = _pools(settings, backends, serving)
     return GatewayPlan(
+        name=existing.name if existing else name,
         facts=GATEWAY_TIERS[gateway.tier],
         units=gateway.units,
         inbound=gateway.inbound,
@@ -150,12 +186,12 @@ def gateway_plan(settings: Settings, nodes: tuple[NodePlan, ...]) -> GatewayPlan
         publisher_email=gateway.publisher_email,
         api_path=gateway.api_path,
         products=tuple(
-            _product(name, product, settings, pools[name].id) for name, product in sorted(gateway.products.items())
+            _product(id_, product, settings, pools[id_].id) for id_, product in sorted(gateway.products.items())
         ),
         backends=tuple(backends.values()),
         pools=tuple(sorted(set(pools.values()), key=lambda pool: pool.id)),
         keys_in_key_vault=gateway.keys_in_key_vault,
-        existing=_existing(gateway.existing.id) if gateway.existing else None,
+        existing=existing,
         azure_openai_api=gateway.azure_openai_api,
         bearer_api=gateway.bearer_api,
         cors_origins=gateway.cors_origins,
@@ -224,7 +260,7 @@ def _product(name: str, product: Product, settings: Settings, pool: str) -> Prod
         approval_required=product.approval_required,
         published=product.published,
         subscriptions=tuple(
-            SubscriptionPlan(subscription.name, subscription.owner)
+            SubscriptionPlan(name, subscription.name, subscription.owner)
             for subscription in sorted(product.subscriptions, key=lambda each: each.name)
         ),
         terms=product.terms,

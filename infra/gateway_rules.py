@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from infra.gateway_plan import models_of, nodes_of
+from infra.gateway_plan import display_name, models_of, nodes_of
 from infra.gateway_settings import Product
 from infra.settings import Settings
 from infra.skus import GATEWAY_TIERS
@@ -93,11 +93,6 @@ def _limits(key: str, product: Product) -> Findings:
                 f"'{subscription.name}' and its owner make a name of {len(shown)} characters; "
                 f"allowed: {SUBSCRIPTION_NAME_LENGTH}",
             )
-
-
-def display_name(name: str, owner: str | None) -> str:
-    """What a subscription is called in portal and reports."""
-    return f"{name} ({owner})" if owner else name
 
 
 def _models_of_products(settings: Settings, _: Mapping[str, str]) -> Findings:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from components.gateway.entities import subscription_id
 from infra.azure_api.gateway import LiveProduct, LiveSubscription
 from infra.gateway_plan import GatewayPlan
 
@@ -48,11 +47,7 @@ def take(
     planned = {product.id.casefold(): product for product in gateway.products}
     ours = set(planned) | {product.casefold() for product in deployed}
     leaving = ours - set(planned)
-    sids = {
-        subscription_id(product.id, each.name).casefold()
-        for product in gateway.products
-        for each in product.subscriptions
-    }
+    sids = {each.id.casefold() for product in gateway.products for each in product.subscriptions}
     own = [each for each in live_subscriptions if each.sid.casefold() not in sids | {ALL_ACCESS}]
     # Of a product that leaves the plan, subscriptions that the program made go with it; their ids say so.
     foreign = [

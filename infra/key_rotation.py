@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import UNIQUE, StrEnum, verify
 
-from components.gateway.entities import subscription_id
 from infra.errors import Fault, InputError
 from infra.gateway_plan import GatewayPlan
 from infra.vocabulary import KeyName
@@ -65,18 +64,17 @@ def plan_step(gateway: GatewayPlan, file: str, subscription: str, step: Step, in
     Raises:
         InputError: the stack has no such subscription.
     """
-    known = sorted(f"{product.id}/{each.name}" for product in gateway.products for each in product.subscriptions)
+    known = {each.path: each for product in gateway.products for each in product.subscriptions}
     if subscription not in known:
-        allowed = ", ".join(known) or "none: no product of this stack has subscriptions"
+        allowed = ", ".join(sorted(known)) or "none: no product of this stack has subscriptions"
         raise InputError(
             Fault(file, "gateway.products", f"there is no subscription '{subscription}'; allowed: {allowed}")
         )
     spare = other(in_use)
-    product, _, name = subscription.partition("/")
     starting = step is Step.START
     return Rotation(
         subscription=subscription,
-        sid=subscription_id(product, name),
+        sid=known[subscription].id,
         step=step,
         renews=spare if starting else in_use,
         clients_use=in_use if starting else spare,

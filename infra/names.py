@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import UNIQUE, StrEnum, verify
@@ -188,6 +189,16 @@ class Names:
     def action_group(self) -> str:
         """Whom alerts tell."""
         return f"{self.base}-alerts"
+
+    @property
+    def workbook(self) -> str:
+        """A workbook's resource name, which Azure wants to be a GUID: the stack's own, always the same."""
+        return str(uuid.uuid5(uuid.NAMESPACE_URL, f"{self.workspace}/{self.suffix}"))
+
+    @property
+    def workbook_title(self) -> str:
+        """What people see of it."""
+        return f"{self.base}: gateway"
 
     def alert(self, name: str) -> str:
         """An alert rule."""

@@ -171,11 +171,6 @@ class Plan:
         return Zone.BASTION in self.addresses.subnets
 
     @property
-    def gateway_name(self) -> str:
-        """API Management's name: ours, or that of the service that is there already."""
-        return self.gateway.existing.name if self.gateway.existing else self.names.gateway
-
-    @property
     def head(self) -> NodePlan:
         """The first node: Ray's head."""
         return self.nodes[0]
@@ -228,7 +223,7 @@ def build(settings: Settings, *, project: str, stack: str, catalogue: Mapping[st
         nodes=nodes,
         model_store=_model_store(settings),
         serving=_serving(settings, nodes, catalogue),
-        gateway=gateway_plan(settings, nodes),
+        gateway=gateway_plan(settings, nodes, names.gateway),
         access=AccessPlan(
             bastion_sku=settings.access.bastion.sku,
             tunnel=settings.access.bastion.tunnel,

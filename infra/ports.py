@@ -20,6 +20,7 @@ RAY_DASHBOARD_AGENT_HTTP_PORT = 6385
 RAY_DASHBOARD_METRICS_PORT = 6386
 """Not Ray's default 44227, which lies among the ephemeral ports, too."""
 RAY_WORKER_PORTS = (20_000, 20_999)
+SSH_PORT = 22
 WRAPPER_METRICS_PORT = 9400
 TORCH_RENDEZVOUS_PORT = 29_500
 COLLECTIVE_PORTS = (40_000, 60_999)
@@ -153,7 +154,7 @@ def _node_flows(settings: Settings) -> Iterator[Flow]:
     )
     yield _flow("wrapper-metrics", nodes, WRAPPER_METRICS_PORT, "huddleai_api.service", "Prometheus metrics")
     yield _flow("vllm", nodes, ports.vllm, "huddle-vllm.service", "engine, behind the wrapper")
-    yield _flow("ssh", nodes, 22, "ssh.service", "operators", ssh_callers)
+    yield _flow("ssh", nodes, SSH_PORT, "ssh.service", "operators", ssh_callers)
     yield from _ray_flows(settings)
     if settings.serving.topology is Topology.REPLICAS:
         purpose = "the engine's own processes among themselves (Gloo takes ephemeral ports)"

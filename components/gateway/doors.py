@@ -17,9 +17,7 @@ from typing import Any
 
 from components.gateway import policies
 from components.gateway.entities import Entity, KeyParameter
-from components.gateway.internal_dns import SUFFIX
 from infra.gateway_plan import GatewayPlan
-from infra.names import Names
 
 AZURE_KEY_HEADER = "api-key"
 _DEPLOYED = ("/chat/completions", "/completions", "/embeddings")
@@ -40,13 +38,13 @@ class Door:
     operations: Mapping[str, str] = field(default_factory=dict)
 
 
-def doors(gateway: GatewayPlan, names: Names) -> tuple[Door, ...]:
+def doors(gateway: GatewayPlan) -> tuple[Door, ...]:
     """The doors that a stack asks for."""
     wanted = []
     if gateway.azure_openai_api:
         wanted.append(_azure_openai(gateway))
     if gateway.bearer_api:
-        wanted.append(_bearer(gateway, host_of(gateway, names)))
+        wanted.append(_bearer(gateway))
     return tuple(wanted)
 
 
@@ -58,19 +56,14 @@ class Rendered:
     text: str
 
 
-def rendered(gateway: GatewayPlan, names: Names) -> tuple[Rendered, ...]:
+def rendered(gateway: GatewayPlan) -> tuple[Rendered, ...]:
     """Every policy of a gateway."""
     found = [Rendered(f"api/{Entity.API}", policies.api_policy(gateway))]
-    for door in doors(gateway, names):
+    for door in doors(gateway):
         found.append(Rendered(f"api/{door.id}", door.policy))
         found += [Rendered(f"api/{door.id}/{name}", text) for name, text in sorted(door.operations.items())]
     found += [Rendered(f"product/{product.id}", policies.product_policy(product)) for product in gateway.products]
     return tuple(found)
-
-
-def host_of(gateway: GatewayPlan, names: Names) -> str:
-    """The gateway's own host name, which it has besides any custom ones."""
-    return f"{gateway.existing.name if gateway.existing else names.gateway}.{SUFFIX}"
 
 
 def beside(gateway: GatewayPlan, path: str) -> str:
@@ -103,7 +96,7 @@ def _azure_openai(gateway: GatewayPlan) -> Door:
     )
 
 
-def _bearer(gateway: GatewayPlan, host: str) -> Door:
+def _bearer(gateway: GatewayPlan) -> Door:
     title = "OpenAI-compatible inference, with bearer tokens"
     return Door(
         id="bearer",
@@ -112,7 +105,7 @@ def _bearer(gateway: GatewayPlan, host: str) -> Door:
         key_header=KeyParameter.HEADER,
         key_required=False,
         document=_compact(_described(title, "Authorization, behind the word Bearer")),
-        policy=policies.bearer_policy(f"https://{host}/{gateway.api_path}"),
+        policy=policies.bearer_policy(f"https://{gateway.host}/{gateway.api_path}"),
     )
 
 

@@ -24,8 +24,3 @@ class KeyParameter(StrEnum):
 
     HEADER = "Ocp-Apim-Subscription-Key"
     QUERY = "subscription-key"
-
-
-def subscription_id(product: str, subscription: str) -> str:
-    """The id of an application's subscription. Neither part can hold an underscore, so no two pairs share an id."""
-    return f"{product}_{subscription}"

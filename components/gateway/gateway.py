@@ -123,7 +123,7 @@ class Gateway(pulumi.ComponentResource):
             ),
             child,
         )
-        if found := doors(gateway, scope.names):
+        if found := doors(gateway):
             DoorApis(
                 f"{name}-doors",
                 DoorApisArgs(

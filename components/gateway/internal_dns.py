@@ -10,8 +10,8 @@ from pulumi_azure_native import privatedns
 
 from components.private_dns import PrivateDns, PrivateDnsArgs
 from components.scope import StackScope
+from infra.gateway_plan import DOMAIN
 
-SUFFIX = "azure-api.net"
 _CLASSIC_HOSTS = ("", "portal", "developer", "management", "scm")
 _V2_HOSTS = ("",)
 _TTL_S = 300
@@ -62,7 +62,7 @@ class InternalDns(pulumi.ComponentResource):
 def zone_names(service: str, *, classic: bool) -> tuple[str, ...]:
     """One zone for each name: a zone for all of azure-api.net would hide everybody else's gateways from the VNet."""
     hosts = _CLASSIC_HOSTS if classic else _V2_HOSTS
-    return tuple(".".join(filter(None, (service, host, SUFFIX))) for host in hosts)
+    return tuple(".".join(filter(None, (service, host, DOMAIN))) for host in hosts)
 
 
 def vnet_of(subnet_id: str) -> str:

@@ -11,10 +11,9 @@ from pulumi_azure_native import apimanagement
 
 from components.gateway import policies
 from components.gateway.chain import Chain
-from components.gateway.entities import Entity, subscription_id
+from components.gateway.entities import Entity
 from components.scope import StackScope
 from infra.gateway_plan import ProductPlan, SubscriptionPlan
-from infra.gateway_rules import display_name
 
 
 @dataclass(frozen=True)
@@ -108,7 +107,7 @@ class Product(pulumi.ComponentResource):
         self._offer(name, product)
         self.keys = MappingProxyType(
             {
-                f"{args.product.id}/{subscription.name}": self._subscribe(name, product, subscription)
+                subscription.path: self._subscribe(name, product, subscription)
                 for subscription in sorted(args.product.subscriptions, key=lambda each: each.name)
             }
         )
@@ -167,14 +166,13 @@ class Product(pulumi.ComponentResource):
     def _subscribe(self, name: str, product: apimanagement.Product, subscription: SubscriptionPlan) -> KeyPair:
         """An application's keys. Made by the operator, so active at once; Azure's default is a mere request."""
         args = self._args
-        sid = subscription_id(args.product.id, subscription.name)
         made = self._chain.add(
             apimanagement.Subscription(
                 f"{name}_{subscription.name}",
                 resource_group_name=args.scope.resource_group_name,
                 service_name=args.service_name,
-                sid=sid,
-                display_name=display_name(subscription.name, subscription.owner),
+                sid=subscription.id,
+                display_name=subscription.display_name,
                 scope=product.id,
                 state=apimanagement.SubscriptionState.ACTIVE,
                 allow_tracing=False,

@@ -175,7 +175,7 @@ def _way_in(plan: Plan, rows: _Rows) -> Iterator[Box | Arrow]:
         "start",
     )
     products = f"products: {', '.join(product.id for product in gateway.products)}"
-    lines = (plan.gateway_name, f"{gateway.facts.tier}, units: {gateway.units}", products)
+    lines = (plan.gateway.name, f"{gateway.facts.tier}, units: {gateway.units}", products)
     if gateway.injected:
         row = rows.gateway
         yield Box("service", row.x + 8, row.y + 38, row.width - 16, row.height - 46, "API Management", lines)

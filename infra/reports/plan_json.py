@@ -98,8 +98,8 @@ def _gateway(plan: Plan) -> str:
     drained = [backend.id for backend in gateway.backends if backend.drained]
     out = f"; drained: {', '.join(drained)}" if drained else ""
     if gateway.existing is not None:
-        return f"{plan.gateway_name}, there already, calls from {plan.addresses.subnets[Zone.GATEWAY]}{out}"
-    return f"{plan.gateway_name}, {gateway.units} x {gateway.facts.tier}, {gateway.inbound}{out}"
+        return f"{plan.gateway.name}, there already, calls from {plan.addresses.subnets[Zone.GATEWAY]}{out}"
+    return f"{plan.gateway.name}, {gateway.units} x {gateway.facts.tier}, {gateway.inbound}{out}"
 
 
 def _subnets(plan: Plan) -> str:

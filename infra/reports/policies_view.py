@@ -16,7 +16,7 @@ from infra.plan import Plan
 
 def of(plan: Plan) -> tuple[Rendered, ...]:
     """Every policy of a plan's gateway."""
-    return rendered(plan.gateway, plan.names)
+    return rendered(plan.gateway)
 
 
 def to_json(policies: tuple[Rendered, ...]) -> dict[str, str]:

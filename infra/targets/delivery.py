@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,9 +16,9 @@ from components.gpu_node import GpuNode
 from components.remote_node import RemoteNode, RemoteNodeArgs
 from components.secrets import Secrets
 from infra.plan import NodePlan, Plan
+from infra.ports import SSH_PORT
 from infra.vocabulary import Delivery
-
-SSH_PORT = 22
+from tools.engine.cache import cache_root
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ def deliver(plan: Plan, node: NodePlan, vm: GpuNode, built: Bundle, after: Seque
 
 def archive_file(built: Bundle, folder: Path | None = None) -> Path:
     """The archive as a file that outlives this program: the engine's plugins read it after the program has ended."""
-    folder = folder or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "h100-inference/bundles"
+    folder = folder or cache_root() / "bundles"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{built.name}.tar.bz2"
     if not path.is_file() or path.read_bytes() != built.archive:

@@ -11,8 +11,8 @@ from importlib.resources import files
 from components.gateway import policies
 from components.gateway.breaker import NODE_CANNOT_SERVE, BreakerRule
 from components.gateway.doors import Door, doors
-from components.gateway.entities import Entity, KeyParameter, subscription_id
-from infra.gateway_plan import GatewayPlan, ProductPlan
+from components.gateway.entities import Entity, KeyParameter
+from infra.gateway_plan import GatewayPlan, SubscriptionPlan
 from infra.plan import Plan
 from infra.vocabulary import GatewayTier
 from simulator.policy_lab.counters import Algorithm
@@ -27,7 +27,7 @@ def service_of(plan: Plan, *, backend_key: str, keys: Mapping[str, str] | None =
 
     `keys` are subscription keys by `<product>/<subscription>`; those that are missing are made, as Azure does.
     """
-    gateway, opened = plan.gateway, doors(plan.gateway, plan.names)
+    gateway, opened = plan.gateway, doors(plan.gateway)
     keyed = {Entity.API.value, *(door.id for door in opened if door.key_required)}
     return Service(
         apis=(_api(gateway), *(_door(door) for door in opened)),
@@ -35,7 +35,7 @@ def service_of(plan: Plan, *, backend_key: str, keys: Mapping[str, str] | None =
             Product(product.id, frozenset(keyed), policies.product_policy(product)) for product in gateway.products
         ),
         subscriptions=tuple(
-            _subscription(product, subscription.name, keys or {})
+            _subscription(subscription, keys or {})
             for product in gateway.products
             for subscription in product.subscriptions
         ),
@@ -84,9 +84,9 @@ def operations(document: Mapping[str, Mapping[str, Mapping[str, Mapping[str, str
     )
 
 
-def _subscription(product: ProductPlan, name: str, keys: Mapping[str, str]) -> Subscription:
-    primary = keys.get(f"{product.id}/{name}") or secrets.token_hex(16)
-    return Subscription(subscription_id(product.id, name), Reach.PRODUCT, product.id, (primary, secrets.token_hex(16)))
+def _subscription(plan: SubscriptionPlan, keys: Mapping[str, str]) -> Subscription:
+    primary = keys.get(plan.path) or secrets.token_hex(16)
+    return Subscription(plan.id, Reach.PRODUCT, plan.product, (primary, secrets.token_hex(16)))
 
 
 def _breaker(rule: BreakerRule) -> Breaker:

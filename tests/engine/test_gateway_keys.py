@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from components.gateway.entities import subscription_id
 from infra import stack_file
+from infra.gateway_plan import subscription_id
 from infra.rehearsal.record import RUN_COMMAND
 from simulator.arm import serve
 from simulator.policy_lab.from_plan import service_of

@@ -18,7 +18,6 @@ import yaml
 
 from cloud_init import prompts
 from cloud_init.wrapper_config import CURRENT, wrapper_config
-from components.gateway.doors import host_of
 from infra.plan import Plan
 from simulator.policy_lab.counters import Algorithm, Counters
 from simulator.policy_lab.exchange import Surroundings
@@ -103,7 +102,7 @@ async def wire(directory: Path, algorithm: Algorithm = Algorithm.SLIDING_WINDOW,
             front = Gateway(made, around)
             async with serving(front, log=lines.append) as front_port:
                 # The gateway's own name leads back to it, as public DNS does.
-                addresses[f"https://{host_of(built.gateway, built.names)}"] = f"http://127.0.0.1:{front_port}"
+                addresses[f"https://{built.gateway.host}"] = f"http://127.0.0.1:{front_port}"
                 yield Wire(f"http://127.0.0.1:{front_port}", direct, engine, front, log, lines)
             await sender.close()
         finally:

@@ -197,7 +197,7 @@ def test_an_existing_gateway_calls_from_its_own_range() -> None:
     assert Zone.GATEWAY not in built.addresses.own_subnets
     assert Zone.GATEWAY not in built.security_rules
     assert built.gateway.api_path == "llm/v1"
-    assert built.gateway_name == "contoso"
+    assert built.gateway.name == "contoso"
     assert not [flow.name for flow in built.ports if flow.listener is Zone.GATEWAY], "its ports are its keeper's"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from components.gateway.doors import beside, doors, host_of, rendered
+from components.gateway.doors import beside, doors, rendered
 from components.gateway.policy_rules import violations
 from infra.errors import InputError
 from tests.unit.builders import plan
@@ -17,7 +17,7 @@ from tests.unit.recording import Recording
 
 BOTH: dict[str, Any] = {"azure_openai_api": True, "bearer_api": True, "products": TWO_PRODUCTS}
 PLAN = plan(gateway=BOTH)
-OPENED = {door.id: door for door in doors(PLAN.gateway, PLAN.names)}
+OPENED = {door.id: door for door in doors(PLAN.gateway)}
 
 
 @cache
@@ -27,7 +27,7 @@ def both(preview: bool = False) -> Recording:
 
 def test_nothing_is_opened_unasked() -> None:
     assert [api["apiId"] for api in standard().of("apimanagement:Api")] == ["openai"]
-    assert doors(plan().gateway, plan().names) == ()
+    assert doors(plan().gateway) == ()
 
 
 def test_each_door_is_an_api_with_its_policy_and_a_silent_diagnostic(preview: bool) -> None:
@@ -77,7 +77,7 @@ def test_azures_paths_are_rewritten_and_described() -> None:
 
 
 def test_no_policy_breaks_a_rule() -> None:
-    found = rendered(PLAN.gateway, PLAN.names)
+    found = rendered(PLAN.gateway)
     assert [policy.scope for policy in found] == [
         "api/openai",
         "api/azure-openai",
@@ -93,15 +93,13 @@ def test_no_policy_breaks_a_rule() -> None:
 
 def test_doors_stand_beside_the_api_on_the_gateways_own_host() -> None:
     moved = plan(gateway={**BOTH, "api_path": "team/v1"})
-    assert [door.path for door in doors(moved.gateway, moved.names)] == ["team/openai", "team/bearer/v1"]
+    assert [door.path for door in doors(moved.gateway)] == ["team/openai", "team/bearer/v1"]
     assert beside(moved.gateway, "x") == "team/x"
-    assert (
-        f'base-url="https://{moved.names.gateway}.azure-api.net/team/v1"' in doors(moved.gateway, moved.names)[1].policy
-    )
+    assert f'base-url="https://{moved.names.gateway}.azure-api.net/team/v1"' in doors(moved.gateway)[1].policy
     service = f"/subscriptions/{'0' * 8}-0000-0000-0000-{'0' * 12}/resourceGroups/g/providers/Microsoft.ApiManagement"
     existing = {"existing": {"id": f"{service}/service/theirs", "subnet": "10.9.0.0/24"}}
     theirs = plan(gateway={**BOTH, **existing})
-    assert host_of(theirs.gateway, theirs.names) == "theirs.azure-api.net"
+    assert theirs.gateway.host == "theirs.azure-api.net"
 
 
 def test_a_gateway_that_may_not_reach_itself_has_no_bearer_api() -> None:

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from components.gateway.entities import subscription_id
 from components.gateway.products import Products, ProductsArgs
-from infra.gateway_plan import ProductPlan, SubscriptionPlan
+from infra.gateway_plan import ProductPlan, SubscriptionPlan, subscription_id
 from tests.unit.builders import plan, scope
 from tests.unit.components.gateway_program import standard, written
 from tests.unit.recording import Recording, run_program
@@ -40,7 +39,7 @@ def product(name: str, subscriptions: set[str]) -> ProductPlan:
         tokens_per_minute=1,
         approval_required=False,
         published=False,
-        subscriptions=tuple(SubscriptionPlan(each) for each in sorted(subscriptions)),
+        subscriptions=tuple(SubscriptionPlan(name, each) for each in sorted(subscriptions)),
     )
 
 

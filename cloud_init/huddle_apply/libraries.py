@@ -15,10 +15,13 @@ from .unpacked import Unpacked
 _COMPLETE = ".complete"
 DIGEST_CHARS = 12
 """Of a lock's digest, in the name of its environment."""
+LINKS = ("venv", "jupyter", "site")
+"""In a bundle, to what lies among the environments."""
+_SYNC_S = 1800.0
 
 
 def install(layout: Layout, bundle: Unpacked, deadline_s: float) -> None:
-    """Give a bundle its environments and its unpacked package.
+    """Give a bundle its environments and its package.
 
     Raises:
         ApplyError: a download fails or does not match its hash.
@@ -26,7 +29,7 @@ def install(layout: Layout, bundle: Unpacked, deadline_s: float) -> None:
     for lock, link in (("engine", "venv"), ("jupyter", "jupyter")):
         if (bundle.path / "requirements" / f"{lock}.lock").is_file():
             files.link(bundle.path / link, _environment(layout, bundle, lock, deadline_s))
-    _unpack_package(bundle)
+    files.link(bundle.path / "site", _package(layout, bundle, deadline_s))
 
 
 def environment_path(layout: Layout, bundle: Path, lock: str) -> Path:
@@ -50,8 +53,14 @@ def _environment(layout: Layout, bundle: Unpacked, lock: str, deadline_s: float)
     commands.run([*pip, str(requirements / "installer.lock")], deadline_s=deadline_s, env=env)
     uv = [str(path / "bin" / "uv"), "pip", "install", "--quiet", "--compile-bytecode", "--python", python, *hashed]
     commands.run([*uv, str(requirements / f"{lock}.lock")], deadline_s=deadline_s, env=env)
-    files.write(path / _COMPLETE, b"")
+    _complete(path)
     return path
+
+
+def _complete(path: Path) -> None:
+    """Mark an environment as whole, and not before its files are on the disk: a power cut must not leave empty ones."""
+    commands.run(["sync", "--file-system", str(path)], deadline_s=_SYNC_S)
+    files.write(path / _COMPLETE, b"")
 
 
 def _require_python(bundle: Unpacked) -> None:
@@ -71,15 +80,21 @@ def _site_settings(layout: Layout) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
-def _unpack_package(bundle: Unpacked) -> None:
-    """A wheel's root is its library folder; the bundle's `bin/huddle` finds it there."""
-    site = bundle.path / "site"
-    if site.is_dir():
-        return
-    fresh = bundle.path / ".site.new"
-    shutil.rmtree(fresh, ignore_errors=True)
-    fresh.mkdir()
-    for wheel in sorted((bundle.path / "wheels").glob("*.whl")):
+def _package(layout: Layout, bundle: Unpacked, deadline_s: float) -> Path:
+    """Our own package, unpacked once for all bundles that bring the same wheel: a wheel's root is its library folder.
+
+    With its bytecode: the services cannot write it, and would compile every module at each start.
+    """
+    wheels = sorted((bundle.path / "wheels").glob("*.whl"))
+    digest = sha256(b"".join(sha256(wheel.read_bytes()).digest() for wheel in wheels)).hexdigest()
+    path = layout.venvs / f"package-{digest[:DIGEST_CHARS]}"
+    if (path / _COMPLETE).is_file():
+        return path
+    shutil.rmtree(path, ignore_errors=True)  # what an interrupted run left
+    path.mkdir(parents=True)
+    for wheel in wheels:
         with zipfile.ZipFile(wheel) as archive:
-            archive.extractall(fresh)
-    fresh.replace(site)
+            archive.extractall(path)
+    commands.run(["python3", "-m", "compileall", "-q", str(path)], deadline_s=deadline_s)
+    _complete(path)
+    return path

@@ -273,7 +273,7 @@ class Application:
         for path in self._layout.bundles.iterdir():
             if path.name not in kept:
                 shutil.rmtree(path, ignore_errors=True)
-        used = {link.resolve() for name in ("venv", "jupyter") for link in self._layout.bundles.glob(f"*/{name}")}
+        used = {link.resolve() for name in libraries.LINKS for link in self._layout.bundles.glob(f"*/{name}")}
         for path in self._layout.venvs.iterdir() if self._layout.venvs.is_dir() else ():
             if path.resolve() not in used:
                 shutil.rmtree(path, ignore_errors=True)

@@ -20,11 +20,22 @@ from pathlib import Path
 from typing import Any
 
 from cloud_init import archive, contents
+from cloud_init.huddle_apply import main as program
 from cloud_init.huddle_apply.layout import Layout
 from tests.unit.cloud_init.rendered import built
 
 BUILT_FOR = "huddleai-h100-node-1"
 KEY = "canary-backend-key-canary"
+RAY, MODELS, VLLM, WRAPPER, PROBE = (
+    "huddle-ray.service",
+    "huddle-models.service",
+    "huddle-vllm.service",
+    "huddleai_api.service",
+    "huddle-probe.service",
+)
+FIREWALL = "huddle-firewall.service"
+ALL = f"{FIREWALL} {RAY} {MODELS} {VLLM} {WRAPPER} {PROBE}"
+MOUNTS = "mnt-nvme.mount huddle-workspace.service mnt-models.mount"
 PROGRAMS = {
     "systemctl": r"""
 echo "systemctl $*" >>"$FAKE/calls"
@@ -234,3 +245,21 @@ def _wrapper(node: FakeNode) -> type[BaseHTTPRequestHandler]:
             pass
 
     return Wrapper
+
+
+def apply(node: FakeNode, bundle: Delivered, *options: str) -> int:
+    node.unpack(bundle)
+    return program.main([bundle.digest, *options])
+
+
+def engine_changed(port: int, **facts: Any) -> Delivered:
+    """The next bundle: the engine is made from something else."""
+    services = services_of(port)
+    for service in services:
+        if service["unit"] == VLLM:
+            service["restart"] = "another"
+    return deliver(port, services=services, **facts)
+
+
+def services_of(port: int) -> list[dict[str, Any]]:
+    return json.loads(deliver(port).files[f"nodes/{socket.gethostname()}/node.json"])["services"]

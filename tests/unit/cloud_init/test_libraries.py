@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -14,14 +15,18 @@ from cloud_init.huddle_apply.unpacked import Unpacked
 PYTHON3 = r"""#!/bin/bash
 set -eu
 echo "python3 $*" >>"$FAKE/calls"
-case "$1" in
-    -c) echo 3.12 ;;
-    -m)
+case "$1 $2" in
+    -c*) echo 3.12 ;;
+    "-m venv")
         mkdir -p "$3/bin"
         cp "$FAKE/tool" "$3/bin/python"
         cp "$FAKE/tool" "$3/bin/uv"
         ;;
+    "-m compileall") touch "$4/compiled" ;;
 esac
+"""
+SYNC = r"""#!/bin/bash
+echo "sync $1 $(basename "$2") $([[ -e $2/.complete ]] || echo before it counts as complete)" >>"$FAKE/calls"
 """
 TOOL = r"""#!/bin/bash
 echo "$(basename "$0") $* [${UV_INDEX_URL:-}] [$(basename "${UV_CACHE_DIR:-}")]" >>"$FAKE/calls"
@@ -33,14 +38,16 @@ class Machine:
     def __init__(self, folder: Path) -> None:
         self.fake, self.layout = folder, Layout(folder / "root")
         (folder / "bin").mkdir()
-        for path, body in (("bin/python3", PYTHON3), ("tool", TOOL)):
+        for path, body in (("bin/python3", PYTHON3), ("bin/sync", SYNC), ("tool", TOOL)):
             (folder / path).write_text(body, encoding="utf-8")
             (folder / path).chmod(0o755)
 
-    def bundle(self, name: str, lock: str, **more: str) -> Unpacked:
+    def bundle(self, name: str, lock: str, code: str = "", **more: str) -> Unpacked:
         path = self.layout.bundles / name
         (path / "requirements").mkdir(parents=True)
         (path / "wheels").mkdir()
+        with zipfile.ZipFile(path / "wheels" / "huddle-1-py3-none-any.whl", "w") as wheel:
+            wheel.writestr("huddle/cli.py", code)
         for file, content in {"installer": "uv==1", "engine": lock, **more}.items():
             (path / "requirements" / f"{file}.lock").write_text(content, encoding="utf-8")
         return Unpacked(name, path, {"python": "3.12"}, {})
@@ -67,11 +74,12 @@ def test_an_environment_is_made_from_hashed_requirements(machine: Machine) -> No
     assert path.parent == machine.layout.venvs
     requirements = bundle.path / "requirements"
     hashed = "--require-hashes --no-deps --requirement"
-    assert machine.calls()[1:] == [
+    assert machine.calls()[1:5] == [
         f"python3 -m venv {path}",
         f"python -m pip install --quiet --disable-pip-version-check {hashed} {requirements}/installer.lock [] [cache]",
         f"uv pip install --quiet --compile-bytecode --python {path}/bin/python {hashed} {requirements}/engine.lock"
         " [] [cache]",
+        f"sync --file-system {path.name} before it counts as complete",
     ]
 
 
@@ -97,7 +105,7 @@ def test_an_interrupted_installation_starts_anew(machine: Machine) -> None:
     with pytest.raises(ApplyError, match="hash mismatch for torch"):
         libraries.install(machine.layout, bundle, 30)
     assert not (bundle.path / "venv").exists()
-    left = next(machine.layout.venvs.iterdir()) / "left"
+    left = next(machine.layout.venvs.glob("engine-*")) / "left"
     left.touch()
     (machine.fake / "refuse").unlink()
     libraries.install(machine.layout, bundle, 30)
@@ -116,7 +124,7 @@ def test_an_operators_mirror_is_used(machine: Machine) -> None:
     path.parent.mkdir(parents=True)
     path.write_text("# ours\nUV_INDEX_URL = https://mirror.example/simple\n", encoding="utf-8")
     libraries.install(machine.layout, machine.bundle("one", "vllm==1"), 30)
-    assert "[https://mirror.example/simple]" in machine.calls()[-1]
+    assert "[https://mirror.example/simple]" in next(line for line in machine.calls() if line.startswith("uv"))
 
 
 def test_another_python_is_refused_before_anything_is_made(machine: Machine) -> None:
@@ -125,3 +133,28 @@ def test_another_python_is_refused_before_anything_is_made(machine: Machine) -> 
     with pytest.raises(ApplyError, match=r"this machine has Python 3\.12; the libraries are locked for Python 3\.99"):
         libraries.install(machine.layout, other, 30)
     assert not machine.layout.venvs.exists()
+
+
+def test_our_package_is_unpacked_and_compiled_once_for_each_wheel(machine: Machine) -> None:
+    one, same = machine.bundle("one", "vllm==1", "x = 1"), machine.bundle("two", "vllm==1", "x = 1")
+    another = machine.bundle("three", "vllm==1", "x = 2")
+    libraries.install(machine.layout, one, 30)
+    package = (one.path / "site").resolve()
+    assert (package / "huddle/cli.py").read_text(encoding="utf-8") == "x = 1"
+    assert (package / "compiled").exists()
+    assert machine.calls()[-1] == f"sync --file-system {package.name} before it counts as complete"
+    libraries.install(machine.layout, same, 30)
+    assert (same.path / "site").resolve() == package
+    assert machine.calls() == []
+    libraries.install(machine.layout, another, 30)
+    assert (another.path / "site/huddle/cli.py").read_text(encoding="utf-8") == "x = 2"
+
+
+def test_a_package_that_was_not_whole_is_unpacked_anew(machine: Machine) -> None:
+    bundle = machine.bundle("one", "vllm==1", "x = 1")
+    libraries.install(machine.layout, bundle, 30)
+    package = (bundle.path / "site").resolve()
+    (package / ".complete").unlink()  # a power cut before the end
+    (package / "huddle/cli.py").write_text("", encoding="utf-8")
+    libraries.install(machine.layout, bundle, 30)
+    assert (package / "huddle/cli.py").read_text(encoding="utf-8") == "x = 1"

@@ -1,0 +1,85 @@
+"""huddle-apply of day 0: verify, unpack, hand over."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from hashlib import sha256
+
+import pytest
+
+from cloud_init.templating import text
+from tests.unit.cloud_init import node as nodes
+from tests.unit.cloud_init.node import (
+    Delivered,
+    FakeNode,
+    deliver,
+)
+
+
+class TestDayZeroProgram:
+    """huddle-apply of day 0: verify, unpack, hand over."""
+
+    def run(self, node: FakeNode, *words: str) -> subprocess.CompletedProcess[str]:
+        path = node.fake / "huddle-apply"
+        path.write_text(text("apply/huddle-apply"), encoding="utf-8")
+        return subprocess.run(["bash", str(path), *words], capture_output=True, text=True, check=False)
+
+    def test_it_unpacks_and_hands_over(self, node: FakeNode) -> None:
+        bundle = nodes.packed(deliver(node.port))
+        node.take(bundle)
+        node.have_libraries(bundle)
+        done = self.run(node, bundle.digest)
+        assert done.returncode == 0, done.stderr
+        assert node.serving() == bundle.digest
+        assert list((node.root / "var/lib/huddle/incoming").iterdir()) == []
+        assert {path.name for path in node.layout.bundles.iterdir()} == {bundle.digest}
+        assert self.run(node, bundle.digest).returncode == 0
+        assert self.run(node, "--boot").returncode == 0
+
+    def test_what_it_unpacks_can_be_read_by_the_services_whatever_the_callers_mask(self, node: FakeNode) -> None:
+        bundle = nodes.packed(deliver(node.port))
+        node.take(bundle)
+        node.have_libraries(bundle)
+        before = os.umask(0o077)
+        try:
+            assert self.run(node, bundle.digest).returncode == 0
+        finally:
+            os.umask(before)
+        for path in [node.layout.bundles / bundle.digest, *(node.layout.bundles / bundle.digest).rglob("*")]:
+            assert path.is_symlink() or path.stat().st_mode & 0o044 == 0o044, path
+
+    def test_an_altered_archive_is_refused(self, node: FakeNode) -> None:
+        bundle = nodes.packed(deliver(node.port))
+        node.take(bundle, bundle.packed[:-1] + b"x")
+        done = self.run(node, bundle.digest)
+        assert done.returncode == 1
+        assert f"expected {bundle.digest}: truncated or altered; nothing was changed" in done.stderr
+        assert node.serving() is None
+        assert not node.layout.bundles.exists()
+
+    def test_a_truncated_archive_is_refused(self, node: FakeNode) -> None:
+        bundle = nodes.packed(deliver(node.port))
+        node.take(bundle, bundle.packed[: len(bundle.packed) // 2])
+        assert self.run(node, bundle.digest).returncode == 1
+        assert node.serving() is None
+
+    def test_an_archive_that_cannot_be_unpacked_leaves_nothing_behind(self, node: FakeNode) -> None:
+        bad = Delivered({}, sha256(b"not an archive").hexdigest(), b"not an archive")
+        node.take(bad)
+        assert self.run(node, bad.digest).returncode != 0
+        assert list(node.layout.bundles.iterdir()) == []
+
+    @pytest.mark.parametrize("words", [(), ("latest",), ("A" * 64,), ("0" * 63,)])
+    def test_wrong_use_is_said_with_exit_code_2(self, node: FakeNode, words: tuple[str, ...]) -> None:
+        done = self.run(node, *words)
+        assert done.returncode == 2
+        assert "usage: huddle-apply DIGEST" in done.stderr
+
+    def test_a_bundle_that_was_not_delivered(self, node: FakeNode) -> None:
+        done = self.run(node, "0" * 64)
+        assert done.returncode == 2
+        assert "deliver the bundle first" in done.stderr
+
+    def test_boot_before_the_first_bundle_is_no_failure(self, node: FakeNode) -> None:
+        assert self.run(node, "--boot").returncode == 0

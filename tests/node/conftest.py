@@ -6,7 +6,7 @@ Guests are expensive (an emulated boot takes about a minute), so tests share the
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,14 @@ if _ROOT not in sys.path:
 from tools.node_lab.lab import Lab  # noqa: E402
 
 _SCENARIO = "scenario"
+_SHOWN = "shown: "
+"""Before the name of a property that the run's report shows."""
+
+
+@pytest.fixture
+def show(record_property: Callable[[str, object], None]) -> Callable[[str, object], None]:
+    """Put something measured on a machine below the table of scenarios: its name, and a line or a mapping."""
+    return lambda name, value: record_property(f"{_SHOWN}{name}", value)
 
 
 @pytest.fixture(scope="module")
@@ -48,10 +56,13 @@ class _Table:
 
     def __init__(self) -> None:
         self.rows: dict[str, tuple[str, float]] = {}
+        self.shown: dict[str, object] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        name = dict(report.user_properties).get(_SCENARIO)
-        if name is not None:
+        properties = dict(report.user_properties)
+        self.shown |= {name.removeprefix(_SHOWN): of for name, of in properties.items() if name.startswith(_SHOWN)}
+        name = str(properties.get(_SCENARIO, ""))
+        if name:
             result, seconds = self.rows.get(name, ("", 0.0))
             worst = "failed" if report.failed or result == "failed" else report.outcome
             self.rows[name] = worst, seconds + report.duration
@@ -68,6 +79,10 @@ class _Table:
             terminalreporter.write_line(f"{name:<{width}} | {result:<6} | {seconds:7.1f}")
         total = sum(seconds for _, seconds in self.rows.values())
         terminalreporter.write_line(f"{len(self.rows)} scenarios, {total:.0f} s")
+        for name, of in self.shown.items():
+            terminalreporter.write_line(f"\n{name}:")
+            for line in (f"{key:<32} {value}" for key, value in of.items()) if isinstance(of, Mapping) else [str(of)]:
+                terminalreporter.write_line(f"  {line}")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -6,7 +6,7 @@ import json
 import re
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,6 +25,7 @@ SCORE_LIMIT = 4.0
 QUICK_S = {"credentials": 10, "clock": 4, "packages": 60, "readiness": 150}
 """Deadlines for what must fail; where waiting is the point a test says less."""
 
+Show = Callable[[str, object], None]
 HOLD_APT = "systemd-run --collect --unit lab-lock python3 /usr/local/lib/huddle-lab/hold-apt.py"
 
 
@@ -77,6 +78,12 @@ def fails(done: Done, node: Node, phase: str, sentence: str) -> dict[str, Any]:
     assert "\n" not in status["reason"]
     assert status["reason"] in done.err.splitlines()[-1]
     return status
+
+
+def exposures(node: Node, units: Iterable[str]) -> dict[str, float]:
+    """What `systemd-analyze security` says of units: 0 is best, 10 worst."""
+    said = node.shell.out(f"systemd-analyze security --no-pager {' '.join(units)}")
+    return {unit: float(score) for unit, score in re.findall(r"exposure level for (\S+): (\d+\.\d)", said)}
 
 
 def test_first_boot(node: Node) -> None:
@@ -256,6 +263,33 @@ def test_apt_is_busy(node: Node, lab: Lab, serving: None) -> None:
     assert node.shell.run("dpkg --status lab-late").code == 0
 
 
+def test_jupyterlab(node: Node, lab: Lab, first: Bundle, serving: None) -> None:
+    """JupyterLab on: its libraries are installed (refused without a network), loopback and token only; off: gone."""
+    plan = bundles.plan(lab.public_key, jupyter={"enabled": True})
+    bundle = lab.bundle(plan, deadlines_s=QUICK_S)
+    with changed(
+        node, "/etc/huddle/install.env", "PIP_RETRIES=1\n"
+    ):  # the libraries are on the internet, which is away
+        fails(
+            node.apply(bundle), node, "libraries", r"pip install.* failed with exit code 1: .*No matching distribution"
+        )
+    done = node.apply(bundle)
+    assert done.code == 0, f"{done.out}\n{done.err}"
+    assert node.status()["restarted"] == [Unit.JUPYTER]
+    ask = f"curl -sS -m 20 -o /dev/null -w '%{{http_code}}' http://127.0.0.1:{plan.jupyter.port}/api/status"
+    token = '"Authorization: token $(cat /etc/huddle/credentials/jupyter_token)"'
+    eventually(lambda: node.shell.run(f"{ask} -H {token}").out == "200", "JupyterLab answers")
+    assert node.shell.out(ask, user="nobody") == "403"
+    sockets = node.shell.out("ss --tcp --listening --numeric --no-header").splitlines()
+    listening = [line.split()[3] for line in sockets]
+    assert f"127.0.0.1:{plan.jupyter.port}" in listening
+    assert wrong_listeners(plan, node.of, listening) == []
+    assert exposures(node, [Unit.JUPYTER])[Unit.JUPYTER] <= SCORE_LIMIT
+    assert node.apply(first).code == 0
+    assert node.shell.run(f"systemctl cat {Unit.JUPYTER}").code != 0
+    assert node.shell.run(ask).out == "000"
+
+
 def test_a_full_root_disk(node: Node, lab: Lab, serving: None) -> None:
     """The root disk is full: refused, what serves goes on."""
     bundle = lab.bundle(engine="slow-start=2", deadlines_s=QUICK_S)
@@ -276,22 +310,22 @@ def test_a_bundle_for_others(node: Node, lab: Lab, serving: None) -> None:
     fails(done, node, "bundle", rf"is not for {node.of.name}; it is for others-")
 
 
-def test_security_scores(node: Node) -> None:
+def test_security_scores(node: Node, show: Show) -> None:
     """systemd-analyze security: at most 4.0 for each of our services, as the machine sees them."""
     names = node.shell.out("cd /etc/systemd/system && ls huddle*.service").split()
-    said = node.shell.out(f"systemd-analyze security --no-pager {' '.join(names)}")
-    scores = {unit: float(score) for unit, score in re.findall(r"exposure level for (\S+): (\d+\.\d)", said)}
+    scores = exposures(node, names)
     assert set(scores) == set(names) >= {Unit.RAY, Unit.VLLM, Unit.WRAPPER, "huddle-apply.service"}
-    print(scores)  # noqa: T201 - shown with -s: part of the run's report
+    show("systemd-analyze security: exposure of our units (0 is best, 10 worst)", scores)
     assert {unit: score for unit, score in scores.items() if score > SCORE_LIMIT} == {}
 
 
-def test_every_listener_is_in_the_port_table(node: Node) -> None:
+def test_every_listener_is_in_the_port_table(node: Node, show: Show) -> None:
     """Every listening socket is in the port table, on the address that the table allows."""
     lines = node.shell.out("ss --tcp --udp --listening --numeric --processes --no-header").splitlines()
     found = {(line.split()[4], line.partition("users:")[2]) for line in lines}
     assert wrong_listeners(node.plan, node.of, [address for address, _ in found]) == [], found
     assert len(found) > 10, "the scan sees the services"
+    show("listening sockets of the head", dict(sorted(found)))
 
 
 def test_another_user(node: Node) -> None:
@@ -320,12 +354,13 @@ def test_secrets_are_nowhere_else(node: Node) -> None:
     assert len(control.splitlines()) == 2, "the search finds what is there"
 
 
-def test_status_for_people_and_scripts(node: Node, first: Bundle) -> None:
+def test_status_for_people_and_scripts(node: Node, first: Bundle, show: Show) -> None:
     """`huddle status --json` of the booted guest names bundle, phases and verdict."""
     assert node.apply(first).code == 0
     status = json.loads(node.shell.out("huddle status --json", user=node.plan.compute.admin_username))
     assert first.digest in json.dumps(status)
     assert "readiness" in json.dumps(status)
+    show("huddle status --json", json.dumps(status))
 
 
 def test_reboot(node: Node, serving: None) -> None:
@@ -348,12 +383,15 @@ def test_power_cut_while_applying(node: Node, lab: Lab, first: Bundle, serving: 
 
 
 def test_deallocation(node: Node, lab: Lab, serving: None) -> None:
-    """A blank NVMe after deallocation is prepared again and refilled; the node serves by itself."""
+    """Eight blank NVMe disks after deallocation become one and are refilled; the node serves by itself."""
     node.power_off()
-    node.replug([lab.disk("local0-after")])
+    node.replug([lab.disk(f"local{number}-after") for number in range(8)])
     node.boot()
     serves_again(node)
-    assert "formatting /dev/nvme0n1" in journal(node, "huddle-nvme.service")
+    said = journal(node, "huddle-nvme.service")
+    assert "creating a RAID 0 of 8 disks" in said
+    assert re.search(r"formatting /dev/md\S+ as XFS", said)
+    assert "8 local disk(s) ready" in said
     assert node.shell.out("ls /mnt/nvme/workspace/models").strip() != ""
 
 

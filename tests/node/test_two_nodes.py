@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from ipaddress import IPv4Address
 
 import pytest
 
 from cloud_init.bundle import Bundle
 from cloud_init.services import Unit
+from infra.rehearsal.record import Change
 from infra.vocabulary import Zone
 from tests.node.probes import eventually, journal, serves_again
+from tests.ssh_stack import SshStack
+from tools.node_lab.image import OVERLAY
 from tools.node_lab.lab import Lab, Node
 
 QUICK_S = {"credentials": 20, "clock": 4, "readiness": 200}
@@ -34,6 +38,21 @@ def head(lab: Lab) -> Node:
 def bundle(lab: Lab) -> Bundle:
     """The stack's bundle, one for both."""
     return lab.bundle(deadlines_s=QUICK_S)
+
+
+@pytest.fixture(scope="module")
+def deployed(lab: Lab, head: Node, bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> SshStack:
+    """A stack that delivers to the head over SSH, with the secrets that the worker finds in its vault."""
+    vault = json.loads((OVERLAY / "etc/lab/secrets.json").read_text(encoding="utf-8"))
+    return SshStack(
+        node=head.of,
+        folder=tmp_path_factory.mktemp("project"),
+        port=head.shell.port,
+        user=head.shell.user,
+        key=head.shell.key.read_text(encoding="utf-8"),
+        bundle=bundle,
+        secrets={name.replace("-", "_"): value for name, value in vault.items()},
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -101,15 +120,26 @@ def test_the_worker_serves_without_its_head(worker: Node, bundle: Bundle) -> Non
     assert f"waiting for the head {worker.plan.serving.head_address}" in journal(worker, Unit.RAY)
 
 
-def test_the_head_comes(head: Node, worker: Node, bundle: Bundle) -> None:
-    """The head boots: the worker joins by itself, both serve."""
-    head.boot()
-    head.shell.run("cloud-init status --wait", timeout_s=400)
-    done = head.apply(bundle)
-    assert done.code == 0, f"{done.out}\n{done.err}"
+def test_the_head_comes(head: Node, worker: Node, bundle: Bundle, deployed: SshStack) -> None:
+    """The head boots while `pulumi up` waits at its gate and delivers over SSH: the worker joins, both serve."""
+    head.guest.start()
+    deployed.up()
+    head.shell.wait()
+    assert deployed.status() == f"serving ({bundle.digest[:12]})"
+    assert head.status()["bundle"] == bundle.digest
+    assert head.shell.out("stat -c '%U %a' /etc/huddle/credentials/*") == "root 600\n" * 3
+    for secret in deployed.secrets.values():
+        assert secret not in deployed.said + deployed.state()
     eventually(lambda: ray_nodes(head) == both(head), "the worker joins")
     for node in (head, worker):
         assert node.serves("hl")
+
+
+def test_deployed_again(deployed: SshStack, head: Node) -> None:
+    """`pulumi up` again: nothing is run on the node."""
+    before = head.shell.out("stat -c %Y /var/lib/huddle/status.json")
+    assert deployed.done(deployed.up()) == {}
+    assert head.shell.out("stat -c %Y /var/lib/huddle/status.json") == before
 
 
 def test_names(head: Node, worker: Node) -> None:
@@ -119,7 +149,7 @@ def test_names(head: Node, worker: Node) -> None:
             assert node.shell.out(f"getent ahostsv4 {other.name}").split()[0] == str(other.address)
 
 
-def test_from_the_other_node(head: Node, worker: Node) -> None:
+def test_from_the_other_node(head: Node, worker: Node, show: Callable[[str, object], None]) -> None:
     """A scan from the other node reaches what the port table lets nodes call, and nothing else."""
     flows = [flow for flow in head.plan.ports if flow.listener is Zone.NODES]
     listening = {
@@ -134,6 +164,8 @@ def test_from_the_other_node(head: Node, worker: Node) -> None:
         for port in range(first, last + 1)
     }
     reached = set(open_ports(worker, head.of.address, sorted(listening)))
+    show("ports of the head that the other node reaches (as nobody)", " ".join(map(str, sorted(reached))))
+    show("ports of the head that it does not reach", " ".join(map(str, sorted(listening - reached))))
     assert reached <= allowed, f"reached although not allowed: {sorted(reached - allowed)}"
     assert head.plan.serving.ray_gcs_port in reached, "the scan works"
 
@@ -192,3 +224,24 @@ def test_the_worker_reboots(worker: Node) -> None:
     assert "2 local disk(s) ready" in said
     assert "creating" not in said
     assert "formatting" not in said
+
+
+def test_a_rebuilt_head(lab: Lab, head: Node, worker: Node, bundle: Bundle, deployed: SshStack) -> None:
+    """Another machine behind the head's address: `pulumi up` notices, brings everything again, the worker rejoins."""
+    head.shell.disconnect()
+    head.guest.cut_power()
+    lab.rebuild(head)
+    head.guest.start()
+    deployed.identity = "vm-2"
+    assert deployed.done(deployed.up())["gate"] is Change.REPLACE
+    head.shell.wait()
+    assert head.status()["bundle"] == bundle.digest
+    eventually(lambda: ray_nodes(head) == both(head), "the worker joins again")
+
+
+def test_the_head_is_gone(head: Node, deployed: SshStack) -> None:
+    """A machine that is gone does not stop `pulumi destroy`."""
+    head.shell.disconnect()
+    head.guest.cut_power()
+    deployed.stack.destroy()
+    assert not (deployed.stack.export_stack().deployment or {}).get("resources")

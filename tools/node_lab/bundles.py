@@ -13,6 +13,7 @@ from infra.plan import Plan
 from tools.node_lab import wheels
 
 ENGINE_LOCK = "requirements/engine.lock"
+JUPYTER_LOCK = "requirements/jupyter.lock"
 
 
 def plan(key: str, stack: str = "dev", **changes: Any) -> Plan:
@@ -41,6 +42,8 @@ def build(
     """
     made = dict(bundle.build(of).files)
     made[ENGINE_LOCK] = libraries.lock
+    if JUPYTER_LOCK in made:
+        made[JUPYTER_LOCK] = libraries.jupyter_lock
     for node in of.nodes:
         own = f"nodes/{node.name}"
         known = json.loads(made[f"{own}/node.json"])

@@ -21,7 +21,8 @@ HERE = Path(__file__).parent
 SUITE = "bookworm"
 SIZE = "3G"
 """Of the root disk, sparse: some 1.2 GiB are used."""
-_OVERLAY = HERE / "overlay"
+OVERLAY = HERE / "overlay"
+"""Files of the guest that Azure's image and surroundings would bring."""
 _PACKAGES = HERE / "packages.txt"
 _BUILD_BASE = HERE / "build-base.sh"
 _BUILD = HERE / "build-image.sh"
@@ -56,7 +57,7 @@ def ensure(libraries: Wheels) -> Image:
         subprocess.CalledProcessError: the build failed; it said why on stderr.
     """
     base_recipe: list[str | bytes] = [SUITE, *_recipe(_BUILD_BASE, _PACKAGES)]
-    overlay = sorted(path for path in _OVERLAY.rglob("*") if path.is_file())
+    overlay = sorted(path for path in OVERLAY.rglob("*") if path.is_file())
     recipe = [*base_recipe, SIZE, libraries.lock, *_recipe(_BUILD, *overlay)]
     folder = _made(
         f"node-lab-{cache_key(recipe)}",
@@ -66,7 +67,7 @@ def ensure(libraries: Wheels) -> Image:
             folder,
             _base(base_recipe) / "root.tar",
             SIZE,
-            _OVERLAY,
+            OVERLAY,
             *_libraries(libraries, folder),
         ],
     )

@@ -140,6 +140,12 @@ class Lab:
         shell = Shell(self._ssh[number - 1], self.plan.compute.admin_username, self.folder / "key", self.folder)
         return Node(self.plan, of, guest, shell)
 
+    def rebuild(self, node: Node) -> None:
+        """Give a machine that is off a fresh OS disk: a new machine behind the same address."""
+        hardware = node.guest.hardware
+        hardware.root.unlink()
+        media.overlay(hardware.root, self.image.root)
+
     def disk(self, name: str) -> Path:
         """A blank NVMe disk."""
         return media.blank(self.folder / name)

@@ -1,4 +1,4 @@
-"""The node's libraries in the lab: the wrapper's real ones, and stand-ins named `vllm` and `ray`, as a wheel folder.
+"""The node's libraries in the lab: the wrapper's real ones, and stand-ins named `vllm`, `ray` and `jupyterlab`.
 
 The bundle's engine lock asks for 4 GB of CUDA libraries, which an emulated machine cannot use. The lab's lock has the
 serving runtime's own libraries instead, by the same hashes, so that the node installs in the same way.
@@ -23,6 +23,7 @@ from tools.environment import say
 PYTHON = "3.11"
 """Of the guest's Debian; a node in Azure has what versions.yaml says."""
 INSTALLER = "uv"
+JUPYTER = "jupyterlab"
 _STUBS = Path(__file__).parent / "stubs"
 _LIBRARIES = ROOT / "serving" / "requirements.lock"
 _INSTALLER = ROOT / "serving" / "installer.lock"
@@ -31,10 +32,11 @@ _PLATFORMS = ("manylinux_2_36_x86_64", "manylinux_2_28_x86_64", "manylinux_2_17_
 
 @dataclass(frozen=True)
 class Wheels:
-    """A folder of wheels, and the lock that names those of the engine's environment."""
+    """A folder of wheels, and the locks that name those of the engine's environment and of JupyterLab's."""
 
     folder: Path
     lock: bytes
+    jupyter_lock: bytes
 
 
 def ensure() -> Wheels:
@@ -54,7 +56,10 @@ def ensure() -> Wheels:
                 _download(working)
                 for name, content in stubs.items():
                     (working / name).write_bytes(content)
-    return Wheels(folder, b"".join(_lock_lines(folder)))
+    lines = dict(_lock_lines(folder))
+    jupyter = lines.pop(JUPYTER)
+    del lines[INSTALLER]
+    return Wheels(folder, b"".join(lines.values()), jupyter)
 
 
 def _download(folder: Path) -> None:
@@ -72,6 +77,7 @@ def _stub_wheels() -> Iterator[tuple[str, bytes]]:
     pins = versions.load().engine
     yield _wheel("vllm", pins.vllm, {"vllm": "vllm.engine:main"})
     yield _wheel("ray", pins.ray, {"ray": "ray.cluster:main"})
+    yield _wheel(JUPYTER, "0", {"jupyter-lab": "jupyterlab.server:main"})
 
 
 def _wheel(name: str, version: str, programs: Mapping[str, str]) -> tuple[str, bytes]:
@@ -82,12 +88,11 @@ def _wheel(name: str, version: str, programs: Mapping[str, str]) -> tuple[str, b
     return made.name, made.content
 
 
-def _lock_lines(folder: Path) -> Iterator[bytes]:
-    """One hash each, of the wheel that is there, as the product's locks have it; without the installer."""
+def _lock_lines(folder: Path) -> Iterator[tuple[str, bytes]]:
+    """By library, one hash each, of the wheel that is there, as the product's locks have it."""
     for path in sorted(folder.glob("*.whl")):
         name, version, *_ = path.name.split("-")
-        if name != INSTALLER:
-            yield f"{name}=={version} --hash=sha256:{sha256(path.read_bytes()).hexdigest()}\n".encode()
+        yield name, f"{name}=={version} --hash=sha256:{sha256(path.read_bytes()).hexdigest()}\n".encode()
 
 
 if __name__ == "__main__":

@@ -154,3 +154,11 @@ def test_a_generated_secret_is_made_once(layout: Layout) -> None:
     credentials.generate(layout, "jupyter_token")
     assert path.read_text(encoding="utf-8") == first
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_generated_secret_of_an_older_version_loses_its_lines_end(layout: Layout) -> None:
+    path = layout.credentials / "jupyter_token"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("0123\n", encoding="utf-8")
+    credentials.generate(layout, "jupyter_token")
+    assert path.read_text(encoding="utf-8") == "0123"

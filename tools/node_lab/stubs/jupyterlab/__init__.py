@@ -1,0 +1,1 @@
+"""Stand-in for JupyterLab in the lab's guests."""

@@ -59,6 +59,11 @@ class Layout:
         return self.root / "var/lib/huddle/status.json"
 
     @property
+    def cloud_init(self) -> Path:
+        """What cloud-init records of this boot."""
+        return self.root / "run/cloud-init"
+
+    @property
     def lock(self) -> Path:
         """Held while a bundle is applied."""
         return self.root / "run/lock/huddle-apply"

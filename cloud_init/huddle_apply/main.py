@@ -164,7 +164,7 @@ class Application:
         """Everything that can be done while the old bundle serves."""
         ledger, node, layout = self._ledger, bundle.node, self._layout
         with ledger.phase("day-0"):
-            machine.wait_for_cloud_init(ledger, bundle.deadline_s("cloud_init"))
+            machine.wait_for_cloud_init(layout, ledger, bundle.deadline_s("cloud_init"))
         with ledger.phase("clock"):
             machine.wait_for_clock(ledger, bundle.deadline_s("clock"))
         with ledger.phase("driver"):

@@ -18,9 +18,12 @@ def daemon_reload() -> None:
 
 
 def enable(units: Sequence[str]) -> None:
-    """Start them at every boot."""
-    if units:
-        commands.run(["systemctl", "--quiet", "enable", *units], deadline_s=_QUICK_S)
+    """Start them at every boot. What already is, is left alone: systemd would read all its files anew for it."""
+    said = (commands.output(["systemctl", "is-enabled", *units], deadline_s=_QUICK_S) or "").split()
+    known = zip(units, said, strict=True) if len(said) == len(units) else ((unit, "") for unit in units)
+    missing = [unit for unit, state in known if state != "enabled"]
+    if missing:
+        commands.run(["systemctl", "--quiet", "enable", *missing], deadline_s=_QUICK_S)
 
 
 def disable(units: Sequence[str]) -> None:

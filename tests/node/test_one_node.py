@@ -131,6 +131,7 @@ def test_the_same_bundle_again_changes_nothing(node: Node, first: Bundle) -> Non
     assert invocations(node) == before
 
 
+@pytest.mark.extended
 def test_a_new_prompt_restarts_nothing(node: Node, lab: Lab, first: Bundle) -> None:
     """Bundle N+1 with another prompt: reloaded, not restarted; and back."""
     prompted = bundles.plan(lab.public_key, serving={"models": {"hl": {"system_prompt": "Rhyme."}, "llama-3.2-3b": {}}})
@@ -155,6 +156,7 @@ def test_a_bundle_that_never_gets_ready(node: Node, lab: Lab, first: Bundle, ser
     assert re.search(r"not ready after 40 s: the wrapper answers 50[234] for .*serves again$", status["reason"])
 
 
+@pytest.mark.extended
 def test_a_bundle_whose_engine_dies(node: Node, lab: Lab, first: Bundle, serving: None) -> None:
     """Bundle N+1 whose engine ends with exit code 0: N serves again, without waiting for the deadline."""
     wanted = first.digest
@@ -200,6 +202,7 @@ def test_a_stopped_wrapper(node: Node, serving: None) -> None:
     assert "watchdog" in journal(node, Unit.WRAPPER).lower()
 
 
+@pytest.mark.extended
 def test_a_frozen_engine(node: Node, serving: None) -> None:
     """SIGSTOP of the engine: the probe ends it, the node serves again."""
     before = main_pid(node, Unit.VLLM)
@@ -214,6 +217,7 @@ def test_a_missing_gpu(node: Node, first: Bundle, serving: None) -> None:
         fails(node.apply(first), node, "driver", r"^this machine has 0 GPUs, its size has 1; deallocate and start it")
 
 
+@pytest.mark.extended
 def test_a_driver_mismatch(node: Node, first: Bundle, serving: None) -> None:
     """Driver and library of two versions: refused with the driver's words."""
     with changed(node, "/etc/lab/gpus", "Failed to initialize NVML: Driver/library version mismatch"):
@@ -263,6 +267,7 @@ def test_apt_is_busy(node: Node, lab: Lab, serving: None) -> None:
     assert node.shell.run("dpkg --status lab-late").code == 0
 
 
+@pytest.mark.extended
 def test_jupyterlab(node: Node, lab: Lab, first: Bundle, serving: None) -> None:
     """JupyterLab on: its libraries are installed (refused without a network), loopback and token only; off: gone."""
     plan = bundles.plan(lab.public_key, jupyter={"enabled": True})
@@ -303,6 +308,7 @@ def test_a_full_root_disk(node: Node, lab: Lab, serving: None) -> None:
         node.shell.out("rm -f /var/full /var/full2")
 
 
+@pytest.mark.extended
 def test_a_bundle_for_others(node: Node, lab: Lab, serving: None) -> None:
     """A bundle that is not for this host is refused by name."""
     renamed = bundles.plan(lab.public_key, name_prefix="others")
@@ -370,6 +376,7 @@ def test_reboot(node: Node, serving: None) -> None:
     eventually(lambda: node.status()["state"] == "serving", "the boot's own apply reports")
 
 
+@pytest.mark.extended
 def test_power_cut_while_applying(node: Node, lab: Lab, first: Bundle, serving: None) -> None:
     """Power cut in the middle of an apply: after the boot the node serves what its link names."""
     node.shell.out("rm --recursive --force /mnt/nvme/workspace/scratch/x; sync")
@@ -395,6 +402,7 @@ def test_deallocation(node: Node, lab: Lab, serving: None) -> None:
     assert node.shell.out("ls /mnt/nvme/workspace/models").strip() != ""
 
 
+@pytest.mark.extended
 def test_no_local_disk(node: Node, lab: Lab, first: Bundle) -> None:
     """No local NVMe disk: the machine lets its operator in, applying names the reason."""
     node.power_off()

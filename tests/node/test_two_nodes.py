@@ -17,6 +17,7 @@ from tests.ssh_stack import SshStack
 from tools.node_lab.image import OVERLAY
 from tools.node_lab.lab import Lab, Node
 
+pytestmark = pytest.mark.extended
 QUICK_S = {"credentials": 20, "clock": 4, "readiness": 200}
 FOREIGN = 1024**2
 """Bytes at the start of a disk that must stay as they are."""

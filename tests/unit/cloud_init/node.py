@@ -59,6 +59,11 @@ case "$1" in
         done
         ;;
     stop) set_state "$2" inactive ;;
+    is-enabled)
+        for unit in "${@:2}"; do
+            if grep --quiet --line-regexp "$unit" "$FAKE/enabled" 2>/dev/null; then echo enabled; else echo disabled; fi
+        done
+        ;;
 esac
 """,
     "journalctl": 'echo "the log of $2"\n',
@@ -171,7 +176,7 @@ class FakeNode:
         return self.layout.serving_digest()
 
     def set(self, name: str, text: str) -> None:
-        """Turn a knob: gpus, cloud-init, packages, ray-nodes, answer, dying, broken/<unit>, units/<unit>."""
+        """Turn a knob: gpus, cloud-init, packages, enabled, ray-nodes, answer, dying, broken/<unit>, units/<unit>."""
         path = self.fake / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")

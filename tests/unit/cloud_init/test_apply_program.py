@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -157,6 +158,54 @@ def test_what_somebody_changed_by_hand_is_put_right_but_not_deleted(node: FakeNo
     assert apply(node, deliver(node.port)) == 0
     assert path.read_text(encoding="utf-8") == "mine\n"
     assert unit.read_text(encoding="utf-8") != "mine\n"
+
+
+STAGE = {"start": 1.0, "finished": 2.0, "errors": [], "recoverable_errors": {}}
+
+
+def recorded(node: FakeNode, errors: list[str], **stages: Any) -> None:
+    """What cloud-init keeps of this boot; asked, it would say that it failed."""
+    node.layout.cloud_init.mkdir(parents=True)
+    for name, content in {"result": {"errors": errors}, "status": {"stage": None, "init": STAGE, **stages}}.items():
+        (node.layout.cloud_init / f"{name}.json").write_text(json.dumps({"v1": content}), encoding="utf-8")
+    node.set("cloud-init", json.dumps({"status": "error", "errors": ["asked"]}))
+
+
+def test_cloud_inits_own_records_of_a_good_boot_are_believed(node: FakeNode) -> None:
+    recorded(node, [])
+    assert apply(node, deliver(node.port)) == 0
+
+
+@pytest.mark.parametrize(
+    ("errors", "stages"),
+    [
+        (["no disk"], {}),
+        ([], {"init": {**STAGE, "errors": ["no disk"]}}),
+        ([], {"modules-final": {**STAGE, "recoverable_errors": {"WARNING": ["an old key"]}}}),
+    ],
+)
+def test_of_a_boot_with_troubles_cloud_init_is_asked(node: FakeNode, errors: list[str], stages: Any) -> None:
+    recorded(node, errors, **stages)
+    assert apply(node, deliver(node.port)) == 1
+    assert node.status()["reason"].startswith("cloud-init failed on this machine: asked")
+
+
+def test_a_boot_that_has_not_ended_is_no_good_boot(node: FakeNode) -> None:
+    recorded(node, [])
+    (node.layout.cloud_init / "result.json").unlink()
+    assert apply(node, deliver(node.port)) == 1
+
+
+def test_only_what_is_not_enabled_is_enabled(node: FakeNode) -> None:
+    bundle = deliver(node.port)
+    apply(node, bundle)
+    node.set("enabled", f"{MOUNTS} {ALL}".replace(" ", "\n"))
+    node.calls()
+    assert apply(node, bundle) == 0
+    assert node.calls("--quiet") == []
+    node.set("enabled", f"{MOUNTS} {ALL}".replace(f" {VLLM}", "").replace(" ", "\n"))
+    assert apply(node, bundle) == 0
+    assert node.calls("--quiet") == [f"systemctl --quiet enable {VLLM}"]
 
 
 def test_degraded_cloud_init_is_a_warning(node: FakeNode) -> None:

@@ -250,7 +250,7 @@ def test_a_wrong_clock(node: Node, first: Bundle, serving: None) -> None:
     assert any("the clock is not synchronised" in warning for warning in status["warnings"])
 
 
-def test_apt_is_busy(node: Node, lab: Lab, serving: None) -> None:
+def test_apt_is_busy(node: Node, lab: Lab, first: Bundle, serving: None) -> None:
     """apt's lock is held: waited for; held for ever: refused with apt's words."""
     missing = {"packages": ["lab-late"]}
     held = lab.bundle(facts=missing, deadlines_s={**QUICK_S, "packages": 12})
@@ -265,6 +265,7 @@ def test_apt_is_busy(node: Node, lab: Lab, serving: None) -> None:
     finally:
         node.shell.run("systemctl stop lab-lock.service")
     assert node.shell.run("dpkg --status lab-late").code == 0
+    assert node.apply(first).code == 0
 
 
 @pytest.mark.extended

@@ -3,10 +3,14 @@
 Serving reads only this copy, so the store may be slow, busy or away. A copy that stops halfway goes on where it was.
 A published model has a manifest (`huddle models publish`): every byte is checked against it on the way, because the
 disk under a mount like ours may change. A model that somebody has copied there by hand is taken as it is.
+
+An engine may restart at any moment, so new files are made complete beside the served ones and only then renamed into
+place, all at once. The record is away meanwhile: a cut among the renames is finished by the next staging.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -40,6 +44,12 @@ class Source:
     size: int
     changed: int
     sha256: str | None = None
+
+    @property
+    def partial(self) -> str:
+        """Where it is copied to, beside its place: named by its content, so that no other file is ever continued."""
+        key = self.sha256[:16] if self.sha256 else f"{self.size:x}-{self.changed:x}"
+        return f"{self.path}.{key}{_PARTIAL}"
 
 
 def in_store(layout: Layout, model: Mapping[str, Any]) -> bool:
@@ -79,12 +89,12 @@ def _stage(layout: Layout, model: Mapping[str, Any], bundle: Path, token: str, t
         if published is not None and record.get("digest") == published:
             return
         sources = tuple(_sources(origin))
-        if sources:
-            if published is not None or record.get("files") != _listing(sources):
-                _copy(origin, target, sources, published)
-            return
     except OSError as error:
-        raise ApplyError(f"{origin} cannot be read ({error.strerror or error}); is it being published?") from error
+        raise _unreadable(origin, error) from error
+    if sources:
+        if published is not None or record.get("files") != _listing(sources):
+            _copy(origin, target, sources, published)
+        return
     if not record or record.get("revision", model["revision"]) != model["revision"]:
         _download(model, target, bundle, token)
 
@@ -116,55 +126,119 @@ def _listing(sources: tuple[Source, ...]) -> list[list[Any]]:
     return [[source.path, source.size, source.changed] for source in sources]
 
 
+def _unreadable(origin: Path, error: OSError) -> ApplyError:
+    return ApplyError(f"{origin} cannot be read ({error.strerror or error}); is it being published?")
+
+
+def _unwritable(target: Path, missing: int, error: OSError) -> ApplyError:
+    """The local disk's failure, in words of its own: nothing is wrong with the store."""
+    reason = f"{target} cannot be written ({error.strerror or error})"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return ApplyError(
+            f"{reason}: {missing / 1024**3:.1f} GiB of the model are still to be copied; remove models that are not "
+            "served or other files from this disk, then apply again"
+        )
+    return ApplyError(
+        f"{reason}; see dmesg and the directory's owner; if the disk is broken, deallocate the VM and start it"
+    )
+
+
 def _copy(origin: Path, target: Path, sources: tuple[Source, ...], published: str | None) -> None:
-    (target / RECORD).unlink(missing_ok=True)
     progress = _Progress(sum(source.size for source in sources))
-    needed = sum(source.size - _present(target, source) for source in sources)
-    _require_space(target, needed)
-    for source in sources:
-        _copy_file(origin / source.path, target / source.path, source, progress)
+    try:
+        _renew(origin, target, sources, progress)
+        files.write_json(target / RECORD, {"files": _listing(sources), **({"digest": published} if published else {})})
+    except OSError as error:  # the store's own are sentences already
+        raise _unwritable(target, progress.missing, error) from error
+
+
+def _renew(origin: Path, target: Path, sources: tuple[Source, ...], progress: _Progress) -> None:
+    """Make the target's files the store's; its record is away as long as they are of two versions."""
     wanted = {source.path for source in sources}
-    for path in [path for path in target.rglob("*") if path.is_file()]:
-        if path.relative_to(target).as_posix() not in wanted:
-            path.unlink()
-    files.write_json(target / RECORD, {"files": _listing(sources), **({"digest": published} if published else {})})
+    differing = [source for source in sources if not _is_current(target / source.path, source, progress)]
+    partials = {source.partial for source in differing}
+    _sweep(target, wanted | partials, f"*{_PARTIAL}")
+    together = _fit_together(target, wanted | partials, differing)
+    if together:
+        for source in differing:
+            _copy_file(origin / source.path, target / source.partial, source, progress)
+    (target / RECORD).unlink(missing_ok=True)
+    _sync(target)
+    if not together:
+        _sweep(target, wanted | partials)
+    for source in differing:
+        if not together:
+            _copy_file(origin / source.path, target / source.partial, source, progress)
+        (target / source.partial).replace(target / source.path)
+    _sweep(target, wanted)
+    for folder in {(target / source.path).parent for source in differing}:
+        _sync(folder)
 
 
-def _present(target: Path, source: Source) -> int:
-    """Bytes of a file that are here already."""
-    done, partial = target / source.path, target / (source.path + _PARTIAL)
-    if done.is_file() and done.stat().st_size == source.size and done.stat().st_mtime_ns == source.changed:
-        return source.size
-    return min(partial.stat().st_size, source.size) if partial.is_file() else 0
+def _is_current(path: Path, source: Source, progress: _Progress) -> bool:
+    if not path.is_file() or (path.stat().st_size, path.stat().st_mtime_ns) != (source.size, source.changed):
+        return False
+    if source.sha256 is not None and _hash(path) != source.sha256:
+        return False
+    progress.add(source.size)
+    return True
 
 
-def _copy_file(origin: Path, target: Path, source: Source, progress: _Progress) -> None:
-    present = _present(target.parent, Source(target.name, source.size, source.changed))
+def _others(target: Path, keep: set[str], pattern: str = "*") -> list[Path]:
+    return [p for p in target.rglob(pattern) if p.is_file() and p.relative_to(target).as_posix() not in keep]
+
+
+def _sweep(target: Path, keep: set[str], pattern: str = "*") -> None:
+    for path in _others(target, keep, pattern):
+        path.unlink()
+
+
+def _sync(folder: Path) -> None:
+    """Names that were made, changed or removed in a directory survive a power cut from here on."""
+    if folder.is_dir():
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else 0
+
+
+def _copy_file(origin: Path, partial: Path, source: Source, progress: _Progress) -> None:
+    """Complete a file's partial copy: checked and synced."""
+    partial.parent.mkdir(parents=True, exist_ok=True)
+    present = min(_size(partial), source.size)
     progress.add(present)
-    if target.is_file() and present == source.size and (source.sha256 is None or _hash(target) == source.sha256):
-        return
-    partial = target.with_name(target.name + _PARTIAL)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    present = min(partial.stat().st_size, source.size) if partial.is_file() else 0
     digest = sha256()
-    with origin.open("rb") as reading, partial.open("ab") as writing:
+    with partial.open("ab") as writing:
         if source.sha256 is not None and present:
             _hash_into(digest, partial, present)
-        reading.seek(present)
         writing.truncate(present)
-        while chunk := reading.read(_CHUNK_BYTES):
+        for chunk in _chunks(origin, present):
             writing.write(chunk)
             digest.update(chunk)
             progress.add(len(chunk))
         writing.flush()
+        os.utime(writing.fileno(), ns=(source.changed, source.changed))
         os.fsync(writing.fileno())
     if partial.stat().st_size != source.size:
         raise ApplyError(f"{origin} changed while it was copied; it is being published, apply again afterwards")
     if source.sha256 is not None and digest.hexdigest() != source.sha256:
         partial.unlink()
         raise ApplyError(f"{origin} is not what its manifest says: it is being published, or publish it again")
-    os.utime(partial, ns=(source.changed, source.changed))
-    partial.replace(target)
+
+
+def _chunks(origin: Path, start: int) -> Iterator[bytes]:
+    try:
+        with origin.open("rb") as reading:
+            reading.seek(start)
+            while chunk := reading.read(_CHUNK_BYTES):
+                yield chunk
+    except OSError as error:
+        raise _unreadable(origin, error) from error
 
 
 def _hash(path: Path) -> str:
@@ -180,14 +254,32 @@ def _hash_into(digest: Any, path: Path, count: int) -> None:
             count -= len(chunk)
 
 
-def _require_space(target: Path, needed: int) -> None:
+def _fit_together(target: Path, keep: set[str], differing: list[Source]) -> bool:
+    """Whether the new files fit beside the old ones; if not, they replace them one by one.
+
+    Raises:
+        ApplyError: not even that fits.
+    """
+    missing = [source.size - min(_size(target / source.partial), source.size) for source in differing]
     existing = next(parent for parent in (target, *target.parents) if parent.is_dir())
-    free = shutil.disk_usage(existing).free
-    if needed + _RESERVE_BYTES > free:
+    room = shutil.disk_usage(existing).free - _RESERVE_BYTES
+    if sum(missing) <= max(room, 0):
+        return True
+    needed, peaks = -sum(_size(path) for path in _others(target, keep)), []
+    for source, count in zip(differing, missing, strict=True):
+        peaks.append(needed + count)
+        needed += count - _size(target / source.path)
+    if max(peaks) > room:
+        free, most = (room + _RESERVE_BYTES) / 1024**3, max(*peaks, 0) / 1024**3
         raise ApplyError(
-            f"{existing} has {free / 1024**3:.0f} GiB free, the model needs {needed / 1024**3:.0f} GiB "
+            f"{existing} has {free:.0f} GiB free, the model needs {most:.0f} GiB "
             f"and {_RESERVE_BYTES / 1024**3:.0f} GiB reserve; remove models that are not served"
         )
+    say(
+        f"{target} has no room for the old and the new files together: replacing one by one; "
+        "an engine that restarts meanwhile may fail"
+    )
+    return False
 
 
 def _download(model: Mapping[str, Any], target: Path, bundle: Path, token: str) -> None:
@@ -215,6 +307,11 @@ class _Progress:
 
     def __init__(self, total: int) -> None:
         self._total, self._done, self._reported = total, 0, time.monotonic()
+
+    @property
+    def missing(self) -> int:
+        """Bytes that are not here yet."""
+        return max(self._total - self._done, 0)
 
     def add(self, count: int) -> None:
         self._done += count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -80,13 +81,159 @@ def test_what_was_published_since_is_renewed_and_what_was_removed_goes(place: Pl
     assert tree(place.copy) == tree(place.store)
 
 
+def partial(place: Place, name: str) -> Path:
+    """Where a file of the store is copied to."""
+    found = place.copy / next(
+        source.partial for source in staging._sources(place.store.resolve()) if source.path == name
+    )
+    found.parent.mkdir(parents=True, exist_ok=True)
+    return found
+
+
 def test_a_copy_that_was_cut_off_goes_on_where_it_was(place: Place) -> None:
-    partial = place.copy / "sub/weights.safetensors.partial"
-    partial.parent.mkdir(parents=True)
-    partial.write_bytes(b"X" * 100)  # told apart from the store's bytes: they are not read again
+    begun = partial(place, "sub/weights.safetensors")
+    begun.write_bytes(b"X" * 100)  # told apart from the store's bytes: they are not read again
     place.stage()
     assert (place.copy / "sub/weights.safetensors").read_bytes() == b"X" * 100 + WEIGHTS[100:]
-    assert not partial.exists()
+    assert not begun.exists()
+
+
+@pytest.mark.parametrize("kept_time", [False, True])
+def test_another_file_of_the_same_size_is_not_continued(place: Place, kept_time: bool) -> None:
+    """A store filled by hand has no manifest that would notice the mixture."""
+    weights = place.store / "sub/weights.safetensors"
+    weights.write_bytes(b"1" * 1000)
+    begun = partial(place, "sub/weights.safetensors")
+    begun.write_bytes(b"1" * 500)
+    (begun.parent / "weights.safetensors.partial").write_bytes(b"0" * 500)  # as an older staging named it
+    before = weights.stat().st_mtime_ns
+    weights.write_bytes(b"2" * (2000 if kept_time else 1000))
+    os.utime(weights, ns=(before, before) if kept_time else (10**18, 10**18))
+    place.stage()
+    assert tree(place.copy) == tree(place.store)
+
+
+def cut_at(monkeypatch: pytest.MonkeyPatch, target: Any, name: str, call: int) -> list[Path]:
+    """The power goes at the n-th call of a function; where it was called before."""
+    real, seen = getattr(target, name), []
+
+    def until(path: Path, *arguments: Any) -> Any:
+        seen.append(path)
+        if len(seen) == call:
+            raise KeyboardInterrupt
+        return real(path, *arguments)
+
+    monkeypatch.setattr(target, name, until)
+    return seen
+
+
+def leave(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
+    """The local disk has so many bytes free."""
+    usage = type(shutil.disk_usage("/"))(free, 0, free)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+
+
+def renewed(place: Place) -> dict[str, bytes]:
+    """Stage, then change every file of the store: what was served before."""
+    place.stage()
+    before = tree(place.copy)
+    for name in before:
+        (place.store / name).write_bytes(before[name][::-1] + b"new")
+    return before
+
+
+def served(place: Place) -> dict[str, bytes]:
+    return {name: content for name, content in tree(place.copy).items() if not name.endswith(".partial")}
+
+
+@pytest.mark.parametrize("call", [1, 2])
+def test_a_cut_while_files_are_copied_leaves_what_is_served(
+    place: Place, monkeypatch: pytest.MonkeyPatch, call: int
+) -> None:
+    before = renewed(place)
+    with monkeypatch.context() as patch:
+        cut_at(patch, staging, "_copy_file", call)
+        with pytest.raises(KeyboardInterrupt):
+            place.stage()
+    assert served(place) == before
+    assert (place.copy / staging.RECORD).exists()
+    place.stage()
+    assert tree(place.copy) == tree(place.store)
+
+
+@pytest.mark.parametrize("call", [1, 2])
+def test_a_cut_among_the_renames_is_noticed_and_nothing_is_copied_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch, call: int
+) -> None:
+    renewed(place)
+    with monkeypatch.context() as patch:
+        cut_at(patch, Path, "replace", call)
+        with pytest.raises(KeyboardInterrupt):
+            place.stage()
+    assert not (place.copy / staging.RECORD).exists()
+    kept = [path.stat().st_ino for path in place.copy.rglob("*.partial")]
+    assert len(kept) == 3 - call
+    leave(monkeypatch, 0)  # none is needed
+    place.stage()
+    assert tree(place.copy) == tree(place.store)
+    assert {*kept} <= {path.stat().st_ino for path in place.copy.rglob("*") if path.is_file()}
+
+
+def test_files_that_do_not_fit_beside_the_old_ones_replace_them_one_by_one(
+    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (place.store / "old.txt").write_text("old", encoding="utf-8")
+    renewed(place)
+    (place.store / "old.txt").unlink()
+    leave(monkeypatch, staging._RESERVE_BYTES + len(WEIGHTS) + 3)
+    copied: list[str] = []
+    real = staging._copy_file
+
+    def copy(origin: Path, *arguments: Any) -> None:
+        assert not (place.copy / staging.RECORD).exists()
+        assert not (place.copy / "old.txt").exists()
+        assert not list(place.copy.rglob("*.partial"))
+        copied.append(origin.name)
+        real(origin, *arguments)
+
+    monkeypatch.setattr(staging, "_copy_file", copy)
+    place.stage()
+    assert copied == ["config.json", "weights.safetensors"]
+    assert tree(place.copy) == tree(place.store)
+    assert "no room for the old and the new files together: replacing one by one" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("number", "sentence"),
+    [
+        (errno.ENOSPC, r"models/Model-1B cannot be written \(No space .*: 0\.0 GiB of the model are .*; remove models"),
+        (errno.EIO, r"models/Model-1B cannot be written \(Input/output error\); see dmesg"),
+    ],
+    ids=["full", "broken"],
+)
+def test_a_local_disk_that_cannot_be_written_is_not_the_stores_fault(
+    place: Place, monkeypatch: pytest.MonkeyPatch, number: int, sentence: str
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ApplyError, match=sentence) as failure:
+        place.stage()
+    assert "published" not in str(failure.value)
+
+
+def test_a_store_that_cannot_be_read_is_said(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Path.open
+
+    def broken(path: Path, *arguments: Any, **options: Any) -> Any:
+        if path.is_relative_to(place.store.resolve()) and arguments == ("rb",) and path.name == "config.json":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", broken)
+    with pytest.raises(ApplyError, match=r"config\.json cannot be read \(Input/output error\); is it being published"):
+        place.stage()
 
 
 def test_a_store_that_is_away_does_not_stop_a_node_that_has_its_copy(place: Place) -> None:
@@ -116,8 +263,7 @@ def test_a_file_that_is_written_meanwhile_is_noticed(place: Place, monkeypatch: 
 
 
 def test_a_full_disk_is_said_before_anything_is_copied(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    usage = type(shutil.disk_usage("/"))(10, 10, 0)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    leave(monkeypatch, 0)
     with pytest.raises(ApplyError, match=r"has 0 GiB free, the model needs 0 GiB and 4 GiB reserve"):
         place.stage()
     assert not place.copy.exists()
@@ -173,11 +319,11 @@ class TestPublished:
 
     def test_a_copy_that_goes_on_is_checked_from_its_beginning(self, place: Place, publish: Publish) -> None:
         publish()
-        place.copy.mkdir(parents=True)
-        (place.copy / "weights.partial").write_bytes(b"X" * 100)
+        begun = partial(place, "weights")
+        begun.write_bytes(b"X" * 100)
         with pytest.raises(ApplyError, match="is not what its manifest says"):
             place.stage()
-        place.copy.joinpath("weights.partial").write_bytes(WEIGHTS[:100])
+        begun.write_bytes(WEIGHTS[:100])
         place.stage()
         assert (place.copy / "weights").read_bytes() == WEIGHTS
 

@@ -17,6 +17,7 @@ from cloud_init.templating import text
 
 DIRECT, DIRECT_V2 = "Microsoft NVMe Direct Disk", "Microsoft NVMe Direct Disk v2"
 REMOTE = "MSFT NVMe Accelerator v1.0"
+REFUSED = 77
 DISK_BYTES = 400 * 1024**2  # XFS wants 300 MiB; the files are sparse
 
 FAKES = {
@@ -35,8 +36,12 @@ esac
 """,
     "mdadm": r"""
 echo "mdadm $*" >>"$FAKE/calls"
-disks=$(printf '%s\n' "$@" | grep "^$FAKE/nvme")
+disks=$(printf '%s\n' "$@" | grep "^$FAKE/nvme" || true)
 case "$1" in
+    --stop) rm --recursive "$FAKE"/sys/class/block/*/holders/"$(basename "${@: -1}")" ;;
+    --assemble)
+        if ls "$FAKE"/sys/class/block/*/holders/md* >"$FAKE/busy" 2>&1; then exit 1; fi
+        ;;
     --create)
         truncate --size=800M "$FAKE/md127"
         echo "$disks" >"$FAKE/members"
@@ -51,7 +56,13 @@ if grep --quiet --line-regexp --fixed-strings -e "${@: -1}" "$FAKE/members" 2>/d
 fi
 exec "$REAL_BLKID" "$@"
 """,
-    "udevadm": "true\n",
+    "udevadm": r"""
+[[ ! -e $FAKE/udev-is-busy ]]
+if [[ -e $FAKE/late ]]; then
+    cat "$FAKE/late" >>"$FAKE/disks"
+    rm "$FAKE/late"
+fi
+""",
 }
 
 
@@ -195,6 +206,48 @@ def test_an_array_that_nobody_assembled_is_assembled(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("state", ["inactive", "clean"])
+def test_an_array_that_udev_has_assembled_in_part_is_assembled_anew(tmp_path: Path, state: str) -> None:
+    """Its members are busy. One that runs is somebody's: not stopped."""
+    machine = Machine(tmp_path, DIRECT, DIRECT)
+    machine.boot()
+    for disk in machine.disks:
+        (tmp_path / "children" / disk.name).unlink()
+        held = tmp_path / "sys/class/block" / disk.name / "holders/md127/md"
+        held.mkdir(parents=True)
+        (held / "array_state").write_text(f"{state}\n", encoding="utf-8")
+    done = machine.boot()
+    names = [" ".join(call.split()[:2]) for call in machine.calls[2:]]
+    if state == "inactive":
+        assert done.returncode == 0, done.stderr
+        assert names == ["mdadm --stop", "mdadm --assemble"]
+        assert machine.calls[2].endswith(" /dev/md127")
+    else:
+        assert done.returncode == 1
+        assert names == ["mdadm --assemble"]
+
+
+def test_disks_that_appear_late_are_waited_for(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, DIRECT, DIRECT)
+    first, second, *others = (tmp_path / "disks").read_text(encoding="utf-8").splitlines(keepends=True)
+    (tmp_path / "disks").write_text("".join([first, *others]), encoding="utf-8")
+    (tmp_path / "late").write_text(second, encoding="utf-8")
+    done = machine.boot()
+    assert done.returncode == 0, done.stderr
+    assert "2 local disk(s) ready" in done.stdout
+
+
+def test_nothing_is_written_while_devices_are_still_found(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, DIRECT)
+    (tmp_path / "udev-is-busy").touch()
+    done = machine.boot()
+    assert done.returncode == 1  # which is tried again
+    assert "udev is still busy" in done.stderr
+    assert machine.calls == []
+    (tmp_path / "udev-is-busy").unlink()
+    assert machine.boot().returncode == 0
+
+
 def test_an_array_without_a_file_system_gets_one(tmp_path: Path) -> None:
     """The machine went down between mdadm and mkfs."""
     machine = Machine(tmp_path, DIRECT, DIRECT)
@@ -211,7 +264,7 @@ def test_half_an_array_is_refused(tmp_path: Path) -> None:
     (tmp_path / "members").write_text(f"{machine.disks[0]}\n", encoding="utf-8")
     calls = machine.calls
     done = machine.boot()
-    assert done.returncode == 1
+    assert done.returncode == REFUSED
     assert "only 1 of 2 local disks belong to our array; nothing was written" in done.stderr
     assert machine.calls == calls
 
@@ -232,7 +285,7 @@ def test_a_disk_with_somebodys_data_is_refused_untouched(tmp_path: Path, kind: s
     subprocess.run(command, input="label: gpt\n,,\n", text=True, check=True, capture_output=True)
     before = machine.written()
     done = machine.boot()
-    assert done.returncode == 1
+    assert done.returncode == REFUSED
     assert f"{machine.disks[-1]} carries a signature" in done.stderr
     assert "nothing was written" in done.stderr
     assert machine.written() == before
@@ -243,7 +296,7 @@ def test_a_disk_in_use_is_refused(tmp_path: Path) -> None:
     machine = Machine(tmp_path, DIRECT)
     (tmp_path / "children" / machine.disks[0].name).write_text("dm-0 crypt\n", encoding="utf-8")
     done = machine.boot()
-    assert done.returncode == 1
+    assert done.returncode == REFUSED
     assert "has partitions or is in use" in done.stderr
     assert machine.calls == []
 

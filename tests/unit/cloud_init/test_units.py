@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cloud_init import bundle, contents, render
+from cloud_init import bundle, contents, render, templating
 from cloud_init.services import Unit
 from huddle.wrapper.config import TimeoutsConfig
 from infra.vocabulary import Topology
@@ -121,6 +121,19 @@ def test_the_engine_comes_back_after_any_end_even_with_exit_code_0() -> None:
     for unit in (Unit.VLLM, Unit.RAY, Unit.WRAPPER, Unit.PROBE):
         assert setting(unit, "Restart") == "always"
         assert int(setting(unit, "StartLimitBurst")) > 1
+
+
+def test_preparing_the_disks_is_tried_again_and_a_refusal_is_not() -> None:
+    unit = "huddle-nvme.service"
+    assert setting(unit, "Restart") == "on-failure"
+    refused = setting(unit, "RestartPreventExitStatus")
+    assert f"readonly refused={refused} " in templating.text("disks/huddle-nvme")
+    # Even tries that take their whole time are counted within the interval, so that they end.
+    slowest_s = int(setting(unit, "TimeoutStartSec")) + int(setting(unit, "RestartSec"))
+    assert setting(unit, "StartLimitIntervalSec") == "1h"
+    assert int(setting(unit, "StartLimitBurst")) * slowest_s < 3600
+    # The mount failed with the first try: whoever succeeds later brings it.
+    assert setting(unit, "Wants") == "mnt-nvme.mount"
 
 
 def test_a_stop_allows_more_time_than_the_drain() -> None:

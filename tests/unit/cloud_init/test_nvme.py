@@ -173,6 +173,42 @@ def test_a_disk_that_is_blank_again_is_prepared_again(tmp_path: Path) -> None:
     assert label(machine.disks[0]) == ("xfs", "huddle-nvme")
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_power_cut_before_a_file_system_is_complete_formats_again(tmp_path: Path, count: int) -> None:
+    """A half-made XFS with the final label would be mounted, in vain, at every boot."""
+    machine = Machine(tmp_path, *([DIRECT] * count))
+    whole = (tmp_path / "bin/mkfs.xfs").read_text(encoding="utf-8")
+    cut = whole.replace("exec ", "", 1) + "kill -KILL $PPID\n"
+    (tmp_path / "bin/mkfs.xfs").write_text(cut, encoding="utf-8")
+    assert machine.boot().returncode < 0
+    device = machine.disks[0] if count == 1 else tmp_path / "md127"
+    assert label(device) == ("xfs", "huddle-new")
+    (tmp_path / "bin/mkfs.xfs").write_text(whole, encoding="utf-8")
+    done = machine.boot()
+    assert done.returncode == 0, done.stderr
+    assert "was left half formatted; beginning again" in done.stdout
+    assert [call.split()[0] for call in machine.calls if call.startswith("mkfs")] == ["mkfs.xfs"] * 2
+    assert label(device) == ("xfs", "huddle-nvme")
+
+
+def test_a_half_formatted_disk_becomes_a_member_when_others_have_come(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, DIRECT, DIRECT)
+    subprocess.run([_real("mkfs.xfs"), "-q", "-L", "huddle-new", str(machine.disks[0])], check=True)
+    done = machine.boot()
+    assert done.returncode == 0, done.stderr
+    assert label(machine.disks[0]) == ("", "")
+    assert "2 local disk(s) ready" in done.stdout
+
+
+def test_a_label_that_did_not_take_is_a_failure(tmp_path: Path) -> None:
+    """xfs_admin ends well even when xfs_db could not write."""
+    machine = Machine(tmp_path, DIRECT)
+    machine._program("xfs_admin", "true\n")
+    done = machine.boot()
+    assert done.returncode == 1
+    assert "did not take its label" in done.stderr
+
+
 @pytest.mark.parametrize("count", [2, 8])
 def test_several_disks_become_one_array(tmp_path: Path, count: int) -> None:
     machine = Machine(tmp_path, *([DIRECT] * count))

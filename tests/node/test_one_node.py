@@ -362,9 +362,13 @@ def test_secrets_are_nowhere_else(node: Node) -> None:
 
 
 def test_status_for_people_and_scripts(node: Node, first: Bundle, show: Show) -> None:
-    """`huddle status --json` of the booted guest names bundle, phases and verdict."""
+    """`huddle status --json` of the booted guest names bundle, phases and verdict; exit code 0 when it serves."""
     assert node.apply(first).code == 0
-    status = json.loads(node.shell.out("huddle status --json", user=node.plan.compute.admin_username))
+    ask, user = "huddle status --json", node.plan.compute.admin_username
+    # The probe calls an engine well only after a token that it has seen itself, which may be after the apply's end.
+    eventually(lambda: node.shell.run(ask, user=user).code == 0, "the probe has seen a token")
+    status = json.loads(node.shell.out(ask, user=user))
+    assert status["serves"]
     assert first.digest in json.dumps(status)
     assert "readiness" in json.dumps(status)
     show("huddle status --json", json.dumps(status))

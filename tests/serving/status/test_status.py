@@ -85,36 +85,91 @@ def test_a_person_sees_the_same(ledger: Ledger, sources: Sources) -> None:
     assert "readiness       0.0 s  done" in text
 
 
-@pytest.mark.parametrize(
-    ("state", "said", "code", "line"),
-    [
-        (State.FAILED, None, 1, "state     failed: no GPU"),
-        (State.ROLLED_BACK, None, 0, "state     rolled-back: no GPU"),
-        (State.APPLYING, None, 1, f"state     applying bundle {BUNDLE[:12]}"),
-        (State.SERVING, "sick", 1, "probe     sick: no token for 30 s"),
-        (State.SERVING, None, 0, "probe     not running"),
-    ],
-)
-def test_the_exit_code_says_whether_it_serves(
-    ledger: Ledger, sources: Sources, state: State, said: str | None, code: int, line: str
-) -> None:
+SENTENCE = {State.APPLYING: f"applying bundle {BUNDLE[:12]}", State.SERVING: "serving: no GPU"}
+
+
+def put(ledger: Ledger, sources: Sources, state: State, said: str | None, *, age_s: float = 0) -> None:
+    """Leave the node as an application and a probe that spoke `age_s` ago would."""
     if state is not State.APPLYING:
         ledger.finish(state, BUNDLE, "no GPU")
-    if said:
-        verdict.write(sources.verdict, verdict=said, ready=False, reason="no token for 30 s", restarts=0)
+    else:
+        ledger.note(bundle=BUNDLE)
+        with ledger.phase("staging"):
+            pass
+    if said is not None:
+        verdict.write(sources.verdict, verdict=said, ready=said == "well", reason="so it is", restarts=0)
+        written = json.loads(sources.verdict.read_text(encoding="utf-8"))
+        sources.verdict.write_text(json.dumps({**written, "at": written["at"] - age_s}), encoding="utf-8")
+
+
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize(
+    ("said", "age_s", "code", "serves"),
+    [
+        ("well", 0, 0, "yes"),
+        ("suspect", 0, 0, "yes, but the probe suspects the engine: /ready is 503"),
+        ("starting", 0, 1, "no: the probe calls the engine starting"),
+        ("sick", 0, 1, "no: the probe calls the engine sick"),
+        ("well", 100, 1, "no: the probe is silent"),
+        (None, 0, 1, "no: the probe is not running"),
+    ],
+)
+def test_the_probe_says_whether_it_serves_whatever_was_applied_last(
+    ledger: Ledger, sources: Sources, state: State, said: str | None, age_s: float, code: int, serves: str
+) -> None:
+    put(ledger, sources, state, said, age_s=age_s)
     done = show()
     assert done.exit_code == code
-    assert line in done.stdout.splitlines()
+    assert f"serves    {serves}" in done.stdout.splitlines()
+    assert f"state     {SENTENCE.get(state, f'{state}: no GPU')}" in done.stdout.splitlines()
+    done = show("--json")
+    assert done.exit_code == code
+    found = json.loads(done.stdout)
+    assert (found["serves"], found["state"], found["bundle"]) == (code == 0, state, BUNDLE)
+    assert found["reason"] == (None if state is State.APPLYING else "no GPU")
 
 
-def test_a_silent_probe_is_said_and_is_no_verdict(ledger: Ledger, sources: Sources) -> None:
-    ledger.finish(State.SERVING, BUNDLE)
-    verdict.write(sources.verdict, verdict="sick", ready=False, reason="x", restarts=0)
-    said = json.loads(sources.verdict.read_text(encoding="utf-8"))
-    sources.verdict.write_text(json.dumps({**said, "at": said["at"] - 100}), encoding="utf-8")
+@pytest.mark.parametrize("state", [State.APPLYING, State.FAILED])
+def test_a_first_bundle_that_is_not_in_place_serves_nothing(ledger: Ledger, sources: Sources, state: State) -> None:
+    """Whatever an engine that was started by hand may do."""
+    put(ledger, sources, state, "well")
+    ledger.note(bundle=None)
+    with ledger.phase("staging"):
+        pass
     done = show()
-    assert done.exit_code == 0
-    assert "probe     silent for 100 s; see journalctl -u huddle-probe" in done.stdout
+    assert done.exit_code == 1
+    assert "serves    no: no bundle is in place" in done.stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("state", "serves"),
+    [
+        (State.SERVING, "yes, its part: the head has the engine"),
+        (State.ROLLED_BACK, "yes, its part: the head has the engine"),
+        (State.FAILED, "no: its last application has not succeeded"),
+        (State.APPLYING, "no: its last application has not succeeded"),
+    ],
+)
+def test_a_worker_of_a_model_across_nodes_has_no_probe_to_ask(
+    ledger: Ledger, sources: Sources, state: State, serves: str
+) -> None:
+    facts = sources.current / "nodes" / NODE / "node.json"
+    facts.write_text(json.dumps({"expects": {"answers": []}}), encoding="utf-8")
+    put(ledger, sources, state, None)
+    done = show()
+    assert done.exit_code == (0 if serves.startswith("yes") else 1)
+    assert f"serves    {serves}" in done.stdout.splitlines()
+
+
+def test_facts_that_cannot_be_read_excuse_no_probe(ledger: Ledger, sources: Sources) -> None:
+    (sources.current / "nodes" / NODE / "node.json").unlink()
+    put(ledger, sources, State.SERVING, None)
+    assert show().exit_code == 1
+
+
+def test_a_silent_probe_is_said(ledger: Ledger, sources: Sources) -> None:
+    put(ledger, sources, State.SERVING, "well", age_s=100)
+    assert "probe     silent for 100 s; see journalctl -u huddle-probe" in show().stdout
 
 
 def test_a_machine_that_is_no_node_says_so(sources: Sources) -> None:

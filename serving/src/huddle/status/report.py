@@ -8,6 +8,7 @@ from typing import Any
 
 from huddle.errors import HuddleError
 from huddle.probe import verdict
+from huddle.probe.judge import Verdict
 
 APPLIED = Path("/var/lib/huddle/status.json")
 CURRENT = Path("/opt/huddle/current")
@@ -27,7 +28,7 @@ class Sources:
 
 
 def gather(sources: Sources) -> dict[str, Any]:
-    """Everything in one object. Fields of `huddle-apply` keep their names; `probe`, `models` and `versions` are added.
+    """Everything in one object. Fields of `huddle-apply` keep their names; the others are added.
 
     Raises:
         NoStatusError: this is no node, or nothing was applied yet.
@@ -36,13 +37,13 @@ def gather(sources: Sources) -> dict[str, Any]:
     if applied is None:
         raise NoStatusError(f"{sources.applied} is not there: no bundle has been applied on this machine yet")
     node = _read(sources.current / "nodes" / str(applied.get("node")) / "node.json") or {}
+    answers = node.get("expects", {}).get("answers")
     said = verdict.read(sources.verdict)
     return {
         **applied,
-        "models": [
-            {"model": one.get("model"), "prompt_sha256": one.get("prompt_sha256")}
-            for one in node.get("expects", {}).get("answers", ())
-        ],
+        # Only an empty list says that there is none; where the facts cannot be read, the probe has to show one.
+        "engine": answers != [],
+        "models": [{"model": one.get("model"), "prompt_sha256": one.get("prompt_sha256")} for one in answers or ()],
         "versions": node.get("versions", {}),
         "probe": None
         if said is None
@@ -57,16 +58,36 @@ def gather(sources: Sources) -> dict[str, Any]:
 
 
 def serves(status: Mapping[str, Any]) -> bool:
-    """Whether the node serves, as far as its own files tell. A rolled-back node serves, too: the bundle before."""
+    """Whether the node serves: a bundle is in place and the probe sees its engine work, whatever the last apply did.
+
+    Without a verdict there is no evidence: an engine that ends again and again is `starting` for ever. `suspect` still
+    counts: the engine may only pause, its requests run on, and the lines say so. `sick` follows soon if it does not.
+    """
+    return _objection(status) is None
+
+
+def _objection(status: Mapping[str, Any]) -> str | None:
+    """What speaks against it."""
+    if not status.get("bundle"):
+        return "no bundle is in place"
+    if not status["engine"]:
+        # A worker of a model across nodes has no probe either: nobody but its last application has looked at it.
+        return None if status.get("state") in ("serving", "rolled-back") else "its last application has not succeeded"
     probe = status["probe"]
-    sick = probe is not None and not probe["silent"] and probe["verdict"] in ("suspect", "sick")
-    return status.get("state") in ("serving", "rolled-back") and not sick
+    if probe is None:
+        return "the probe is not running"
+    if probe["silent"]:
+        return "the probe is silent"
+    if probe["verdict"] not in (Verdict.WELL, Verdict.SUSPECT):
+        return f"the probe calls the engine {probe['verdict']}"
+    return None
 
 
 def lines(status: Mapping[str, Any]) -> list[str]:
     """The same for a person: plain text, one fact a line, then the ledger of the last application."""
     rows = [
         ("node", status.get("node")),
+        ("serves", _serves(status)),
         ("state", _state(status)),
         ("bundle", _short(status.get("bundle"))),
         ("probe", _probe(status["probe"])),
@@ -92,6 +113,16 @@ def ledger(status: Mapping[str, Any]) -> list[str]:
     width = max(len(str(one["name"])) for one in phases)
     rows = [f"{one['name']:<{width}}  {one['seconds']:>8.1f} s  {one['result']}" for one in phases]
     return [f"last application, begun {status.get('started')}:", *rows]
+
+
+def _serves(status: Mapping[str, Any]) -> str:
+    objection = _objection(status)
+    if objection is not None:
+        return f"no: {objection}"
+    if not status["engine"]:
+        return "yes, its part: the head has the engine"
+    suspect = status["probe"]["verdict"] == Verdict.SUSPECT
+    return "yes, but the probe suspects the engine: /ready is 503" if suspect else "yes"
 
 
 def _state(status: Mapping[str, Any]) -> str:

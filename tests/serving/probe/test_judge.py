@@ -120,6 +120,64 @@ def test_a_server_that_does_not_answer_is_ended() -> None:
     assert world.state.reason == "the engine's server has not answered for 30 s"
 
 
+PACE = st.floats(0.5, POLICY.longest_gap_s - 1)
+
+
+def late(world: World, seconds: float, pace: float) -> list[Action]:
+    """Readings that are all late, from the first to one at least `seconds` after it."""
+    due = [*world.see(Answer.LATE)]
+    begin = world.at_s
+    while world.at_s - begin < seconds:
+        due += world.see(Answer.LATE, passed=pace)
+    return due
+
+
+@given(st.integers(0, 5), PACE)
+def test_an_engine_that_is_late_from_the_first_reading_is_ended_as_after_any_stall(refused: int, pace: float) -> None:
+    """A probe that starts beside a frozen engine (no refusal first), and a new engine that freezes as it listens."""
+    stalled = World().serve().run(POLICY.sick_after_s, answer=Answer.LATE)
+    world = World()
+    world.run(refused * STEP, answer=Answer.REFUSED)
+    assert late(world, POLICY.first_token_s + pace, pace) == stalled == [Action.EVIDENCE, Action.RESTART]
+    assert (world.state.verdict, len(world.state.restarts)) == (Verdict.SICK, 1)
+    assert world.state.reason.startswith("the engine's server has not answered for 1")
+
+
+@given(st.integers(0, 5), PACE, st.floats(0, 0.99))
+def test_an_engine_that_is_late_for_less_than_its_patience_is_left_alone(
+    refused: int, pace: float, share: float
+) -> None:
+    world = World()
+    world.run(refused * STEP, answer=Answer.REFUSED)
+    assert late(world, POLICY.first_token_s * share - pace, pace) == []
+    assert world.state.verdict is Verdict.STARTING
+
+
+@given(PACE)
+def test_the_patience_begins_anew_when_the_engine_does(pace: float) -> None:
+    world = World()
+    for _ in range(20):
+        assert late(world, POLICY.first_token_s - 2 * pace, pace) == []
+        assert world.see(Answer.REFUSED) == ()
+
+
+def test_an_engine_that_is_loading_is_waited_for_without_end() -> None:
+    world = World()
+    assert world.run(3600, answer=Answer.REFUSED) == []
+    assert (world.state.verdict, world.state.stalled_s) == (Verdict.STARTING, 0.0)
+
+
+@pytest.mark.parametrize("readings", [1, 2, 50])
+def test_counters_seen_for_the_first_time_are_no_progress(readings: int) -> None:
+    """An engine of long standing that was late, then answers: whether tokens come, a canary must show."""
+    world = World(work=1000.0)
+    world.run(readings * STEP, answer=Answer.LATE)
+    assert world.see() == (Action.CANARY,)
+    assert world.state.verdict is Verdict.STARTING
+    assert Action.RESTART not in world.run(POLICY.first_token_s - STEP, canary=Canary.ASKED)
+    assert world.run(STEP, canary=Canary.ASKED) == [Action.EVIDENCE, Action.RESTART]
+
+
 def test_an_engine_that_is_starting_is_not_ended() -> None:
     world = World().serve()
     assert world.run(3600, answer=Answer.REFUSED) == []

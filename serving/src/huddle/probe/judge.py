@@ -52,11 +52,15 @@ class Policy:
 
 @dataclass(frozen=True)
 class State:
-    """What is remembered between readings. `stalled_s`: how long something has been due and did not come."""
+    """What is remembered between readings. `stalled_s`: how long something has been due and did not come.
+
+    `answered`: whether this life of the engine has ever shown its counters.
+    """
 
     verdict: Verdict = Verdict.STARTING
     reason: str = "the engine has not answered yet"
     last: Reading | None = None
+    answered: bool = False
     stalled_s: float = 0.0
     moving_s: float = 0.0
     idle_s: float = 0.0
@@ -74,10 +78,11 @@ def judge(state: State, now: Reading, policy: Policy) -> tuple[State, tuple[Acti
     if now.answer is Answer.REFUSED:
         gone = "nobody listens on the engine's port: it is starting"
         return State(Verdict.STARTING, gone, now, restarts=state.restarts), ()
-    if state.last is None or state.last.answer is Answer.REFUSED:
-        if now.answer is Answer.LATE:
-            return replace(state, reason="the engine does not answer yet"), ()
+    if now.answer is Answer.GIVEN and not state.answered:
         return _first(state, now)
+    if state.last is None or state.last.answer is Answer.REFUSED:
+        # It listens and is late: from here its patience runs, also when it is the probe that has just started.
+        return replace(state, last=now, reason="the engine does not answer yet"), ()
     passed = now.at_s - state.last.at_s
     counted = passed if 0 < passed <= policy.longest_gap_s else 0.0
     return _decide(_measure(state, now, counted), now, policy)
@@ -86,7 +91,7 @@ def judge(state: State, now: Reading, policy: Policy) -> tuple[State, tuple[Acti
 def _first(state: State, now: Reading) -> tuple[State, tuple[Action, ...]]:
     """A server that answers for the first time: whether its engine works, a canary must show."""
     reason = "the engine has answered; waiting for its first token"
-    return State(Verdict.STARTING, reason, now, restarts=state.restarts), (Action.CANARY,)
+    return State(Verdict.STARTING, reason, now, answered=True, restarts=state.restarts), (Action.CANARY,)
 
 
 def _measure(state: State, now: Reading, counted: float) -> State:

@@ -20,10 +20,9 @@ from huddle.models.cli import app
 from huddle.publish import hub, manifest, source, writer
 from huddle.publish.layout import ADOPTED, INCOMING, StoreLayout
 from huddle.publish.manifest import ManifestError
-from huddle.publish.source import Source
-from huddle.publish.writer import NoSpaceError, Published, PublishError
+from huddle.publish.writer import NoSpaceError, PublishError
 from huddle.registry import Registry
-from tests.serving.publish.conftest import ALIAS, ALIAS_DIRECTORY, DIRECTORY, MODEL
+from tests.serving.publish.conftest import ALIAS, ALIAS_DIRECTORY, DIRECTORY, MODEL, publish, release
 
 
 class Killed(BaseException):
@@ -38,20 +37,6 @@ def contents(folder: Path) -> dict[str, bytes]:
         for name in names
         if name != manifest.FILE
     }
-
-
-def release(folder: Path, **files: bytes) -> Source:
-    """Something to publish, without being a model."""
-    shutil.rmtree(folder, ignore_errors=True)
-    for name, content in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-    return Source("m", "Model-1B", {name: folder / name for name in files})
-
-
-def publish(made: Source, store: StoreLayout, **options: object) -> Published:
-    return writer.publish(made, store, reserve_bytes=0, **options)  # type: ignore[arg-type]
 
 
 def test_what_is_published_is_what_was_given_with_a_manifest(known: Registry, store: StoreLayout, files: Path) -> None:
@@ -240,19 +225,6 @@ class TestManifest:
 
 class TestAlias:
     """The seed's layout: `huddle-ai/language/hl` links to the base's files, with a prompt and a card of its own."""
-
-    @pytest.fixture
-    def run(self, store: StoreLayout, files: Path) -> Callable[..., dict]:
-        def run(*words: str, code: int = 0) -> dict:
-            done = CliRunner().invoke(app, [*words, "--store", str(store.root), "--json"], catch_exceptions=True)
-            if code:
-                assert done.exception is not None
-                raise done.exception
-            assert done.exit_code == 0, done.output + str(done.exception)
-            return json.loads(done.stdout)
-
-        run("publish", MODEL, "--from", str(files))
-        return run
 
     def test_it_links_to_its_bases_files_and_brings_its_own(
         self, run: Callable, store: StoreLayout, files: Path

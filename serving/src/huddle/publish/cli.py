@@ -54,6 +54,8 @@ def publish(
         return
     for one in done:
         what = "published" if one.changed else "is published already:"
+        if one.repaired:
+            what = f"was damaged, {', '.join(one.repaired)} replaced:"
         typer.echo(f"{one.model} {what} version {one.version} ({one.bytes / 1e9:.1f} GB, {one.digest[:19]}…)")
 
 

@@ -1,6 +1,6 @@
 """Where models lie in a store: whole versions aside, and one link that says which of them counts.
 
-<store>/.versions/<directory>/<version>/…     a version, never changed once it has its name
+<store>/.versions/<directory>/<version>/…     a version, never changed once it has its name (but for damaged files)
 <store>/.versions/<directory>/previous        link to the version before, the last known good one
 <store>/<directory>                           link to the version that counts: changing it is the publication
 """
@@ -73,14 +73,20 @@ class StoreLayout:
             if any((child / manifest.FILE).is_file() for child in path.iterdir() if child.is_dir()):
                 yield path.relative_to(base).as_posix()
 
-    def accept(self, directory: str, version: str) -> None:
-        """Give what has come in its name. From here on it is whole."""
-        target = self.version(directory, version)
-        if target.exists():  # the same content, published before
-            shutil.rmtree(self.incoming(directory))
+    def accept(self, directory: str, version: str) -> tuple[str, ...]:
+        """Give what has come in its name. From here on it is whole.
+
+        Returns the damaged files of a version published before that were replaced.
+        """
+        target, incoming = self.version(directory, version), self.incoming(directory)
+        mended: tuple[str, ...] = ()
+        if target.exists():  # the same content, published before; perhaps the disk has lost some of it since
+            mended = _mend(target, incoming)
+            shutil.rmtree(incoming)
         else:
-            self.incoming(directory).rename(target)
+            incoming.rename(target)
         sync_directory(self.versions(directory))
+        return mended
 
     def switch(self, directory: str, version: str) -> None:
         """Make a version the one that counts; readers see the old one or the new one, whole."""
@@ -158,6 +164,41 @@ def sync_directory(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _mend(version: Path, fresh: Path) -> tuple[str, ...]:
+    """Put the fresh copy of each file in the place of a damaged one; what is whole stays untouched.
+
+    File by file, instead of two directories changing places: each step takes one damage away and adds none, so a cut in
+    the middle leaves something that the next publication goes on mending; what aliases link to is there all the time;
+    and it works on a network share, which cannot exchange two names.
+    """
+    known = manifest.read(fresh)
+    # The manifest last: a damaged one keeps readers away until all else is whole.
+    facts = {**known.files, manifest.FILE: manifest.hash_file(fresh / manifest.FILE)}
+    damaged = tuple(path for path, one in facts.items() if not _is_whole(version / path, one, known.links.get(path)))
+    for path in damaged:
+        target = version / path
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            (fresh / path).replace(target)
+            sync_directory(target.parent)
+        except OSError as error:
+            raise StoreError(
+                f"{target}: is damaged and cannot be replaced ({error.strerror or error}); move {version} away by hand "
+                "and publish again"
+            ) from error
+    return damaged
+
+
+def _is_whole(path: Path, facts: manifest.FileFacts, link: str | None) -> bool:
+    """Whether a file of a version is what its manifest says. What a link leads to is its own version's business."""
+    try:
+        if link is not None:
+            return str(path.readlink()) == link
+        return not path.is_symlink() and manifest.hash_file(path) == facts
+    except OSError:  # missing, or the disk cannot read it any more
+        return False
 
 
 def _link(path: Path, target: Path) -> None:

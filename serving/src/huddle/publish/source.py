@@ -9,7 +9,7 @@ from huddle.errors import HuddleError
 from huddle.models import files
 from huddle.publish import manifest
 from huddle.publish.layout import StoreLayout
-from huddle.publish.manifest import FileFacts
+from huddle.publish.manifest import FileFacts, Manifest, ManifestError
 from huddle.registry import Registry, Served
 
 _SKIPPED = frozenset({"original", ".cache", ".git", "__pycache__"})
@@ -74,8 +74,14 @@ def _own_files(known: Registry, name: str, directory: str, given: Path | None, s
     version = store.current(directory)
     if given is None and version is not None:
         folder = store.version(directory, version)
-        before = manifest.read(folder)
-        return {path: folder / path for path in before.files if path not in before.links}
+        try:
+            before = manifest.read(folder)
+            mine = {path: facts for path, facts in before.files.items() if path not in before.links}
+            # Else a damaged prompt would be published as a new version and count as what was meant.
+            manifest.verify(Manifest(name, mine), folder)
+        except ManifestError as error:
+            raise SourceError(f"{error}, with {name}'s own files by --from: those in the store are damaged") from error
+        return {path: folder / path for path in mine}
     folder = given or known.path.parent / "models" / directory
     if not folder.is_dir():
         raise SourceError(f"{folder}: is no directory; give the one with {name}'s own files by --from")

@@ -38,7 +38,7 @@ class NoSpaceError(PublishError):
 
 @dataclass(frozen=True)
 class Published:
-    """What came of it. `changed`: whether another version counts now."""
+    """What came of it. `changed`: whether another version counts now; `repaired`: damaged files that were replaced."""
 
     model: str
     directory: str
@@ -47,6 +47,7 @@ class Published:
     bytes: int
     changed: bool
     removed: tuple[str, ...]
+    repaired: tuple[str, ...]
 
 
 def publish(
@@ -90,15 +91,14 @@ def publish(
     copied.forget()
     _sync_tree(incoming)
     step("name")
-    store.accept(source.directory, made.version)
+    repaired = store.accept(source.directory, made.version)
     step("switch")
     store.switch(source.directory, made.version)
     step("garbage")
     removed = store.collect_garbage(source.directory)
     step("done")
-    return Published(
-        source.model, source.directory, made.version, made.digest, made.size, before != made.version, removed
-    )
+    changed = before != made.version
+    return Published(source.model, source.directory, made.version, made.digest, made.size, changed, removed, repaired)
 
 
 class _Record:

@@ -5,6 +5,7 @@ The first device is the loader's, the second another node's, mounted `ro,noload`
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -217,6 +218,59 @@ def test_a_store_in_use_is_not_pulled_away(hosts: Hosts, release: Path) -> None:
     finally:
         holder.kill()
         holder.wait()
+
+
+@pytest.fixture
+def shared_folder(tmp_path: Path) -> Iterator[None]:
+    """Mounts below the test's folder reach other mount namespaces, as systemd has it on a node."""
+    sh("mount", "--bind", tmp_path, tmp_path)
+    sh("mount", "--make-shared", tmp_path)
+    yield
+    subprocess.run(["umount", "--lazy", str(tmp_path)], check=False)
+
+
+@contextlib.contextmanager
+def sandboxed(command: str) -> Iterator[subprocess.Popen[str]]:
+    """A process in a mount namespace that the host's mounts reach: what systemd makes of ProtectSystem=."""
+    words = ["unshare", "--mount", "--propagation", "slave", "sh", "-c", f"{command}; echo ready; exec sleep 60"]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_sandboxed_service_does_not_hold_the_store_but_a_bind_mount_of_its_own_does(
+    shared_folder: None, hosts: Hosts, release: Path
+) -> None:
+    hosts.publish(release)
+    root = hosts.loader.layout.root
+    with sandboxed(f"test -e {root}/Model-1B"):
+        hosts.publish(release)
+    with sandboxed(f"mount --bind {root} {root}") as holder:
+        name = rf"still mounted in the mount namespace of sleep \({holder.pid}\); .*restart that service, and publish"
+        with pytest.raises(DiskError, match=name):
+            hosts.publish(release)
+        assert "ro," in sh("findmnt", "--noheadings", "--output", "OPTIONS", root), "readers have it as before"
+    hosts.publish(release)
+
+
+def test_another_mount_of_the_disk_on_this_node_is_named(hosts: Hosts, release: Path) -> None:
+    hosts.publish(release)
+    sh("mount", "-t", "ext4", "-o", "ro,noload", hosts.loader.device, hosts.other_mount)
+    with pytest.raises(DiskError, match=rf"still mounted at {hosts.other_mount}; unmount it there"):
+        hosts.publish(release)
+
+
+def test_what_mount_says_is_told_not_where_it_might_say_more() -> None:
+    program = (
+        "echo 'mount: busy.'; echo '       dmesg(1) may have more information after failed mount system call.'; exit 32"
+    )
+    with pytest.raises(DiskError, match=r"failed: mount: busy\.$"):
+        disk.run("sh", "-c", program)
 
 
 def test_one_publication_at_a_time(hosts: Hosts, release: Path) -> None:

@@ -208,7 +208,21 @@ def test_jupyterlab_is_for_this_machine_only() -> None:
     assert "--allow-root" not in command
     assert setting(Unit.JUPYTER, "DynamicUser") == "yes"
     assert setting(Unit.JUPYTER, "IPAddressAllow") == "localhost"
-    assert setting(Unit.JUPYTER, "BindReadOnlyPaths") == "/mnt/models"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_unit_holds_the_model_store_with_a_mount_of_its_own(kind: str) -> None:
+    """The host's umount must reach every service, or the store can neither be published to nor opened anew."""
+    store = Path(plans()[kind].model_store.mount_path)
+    for name, text in unit_files(kind).items():
+        for key, value in re.findall(r"^(\w*Paths|TemporaryFileSystem|RootDirectory)=(.*)$", text, re.MULTILINE):
+            for word in re.split(r"[\s:]+", value):
+                path = Path(word.lstrip("-+"))
+                assert path != store, f"{name}: {key}={value}"
+                assert path not in store.parents, f"{name}: {key}={value}"
+                assert store not in path.parents, f"{name}: {key}={value}"
+        # systemd's default lets the host's mounts and unmounts into a unit's namespace.
+        assert not re.search(r"^MountFlags=", text, re.MULTILINE), name
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -24,6 +24,8 @@ _MAGIC = 0xEF53
 _RECOVER, _MMP = 0x4, 0x100
 _MMP_MAGIC, _MMP_CLEAN, _MMP_FSCK = 0x004D4D50, 0xFF4D4D50, 0xE24D4D50
 _LONG_S = 600.0
+_POINTER = "dmesg(1) may have more information"
+"""What mount(8) ends with, after the line that says what happened."""
 
 
 class DiskError(HuddleError):
@@ -122,7 +124,7 @@ def run(*argv: str) -> str:
     """Run one of the system's programs.
 
     Raises:
-        DiskError: with the last line of what it said.
+        DiskError: with the last line that says what happened.
     """
     try:
         done = subprocess.run(
@@ -133,7 +135,8 @@ def run(*argv: str) -> str:
     except subprocess.TimeoutExpired as error:
         raise DiskError(f"`{' '.join(argv)}` did not end within {_LONG_S:.0f} s") from error
     if done.returncode:
-        last = next((line for line in reversed(done.stdout.splitlines()) if line.strip()), "it said nothing")
+        said = (line for line in reversed(done.stdout.splitlines()) if line.strip() and _POINTER not in line)
+        last = next(said, "it said nothing")
         raise DiskError(f"`{' '.join(argv)}` failed: {last.strip()}")
     return done.stdout
 

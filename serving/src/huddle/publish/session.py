@@ -119,7 +119,19 @@ class SharedDisk:
     def _mount(self, options: str) -> None:
         self.layout.root.mkdir(parents=True, exist_ok=True)
         words = ["--types", "ext4", "--options", f"{options},nodev,nosuid", str(self.device), str(self.layout.root)]
-        disk.run("mount", *words)
+        if options == "rw":
+            # Without it mount(8) mounts a disk that is in use read-only instead, and calls that success.
+            words.insert(0, "--rw")
+        try:
+            disk.run("mount", *words)
+        except DiskError as error:
+            holders = ", ".join(_holders(self.device))
+            if not holders:
+                raise
+            raise DiskError(
+                f"{self.device} cannot be mounted for publishing ({options}), as it is still mounted {holders}; "
+                "unmount it there, or restart that service, and publish again"
+            ) from error
 
     def _unmount(self) -> None:
         while os.path.ismount(self.layout.root):
@@ -137,6 +149,26 @@ def _take(descriptor: int) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise HuddleError("another publication is running on this node; wait until it has finished") from None
+
+
+def _holders(device: Path) -> Iterator[str]:
+    """Where a device is still mounted: at other places here, and by which processes, one for each mount namespace."""
+    number = device.stat().st_rdev
+    mounted, ours = f"{os.major(number)}:{os.minor(number)}", Path("/proc/self/ns/mnt").readlink()
+    seen: set[Path] = set()
+    for process in sorted(Path("/proc").glob("[0-9]*"), key=lambda path: int(path.name)):
+        with contextlib.suppress(OSError):  # it has ended
+            namespace = (process / "ns/mnt").readlink()
+            if namespace in seen:
+                continue
+            seen.add(namespace)
+            # Fields of a line: number, parent, major:minor, root, mount point, …
+            lines = [line.split() for line in (process / "mountinfo").read_text().splitlines()]
+            points = [fields[4] for fields in lines if fields[2] == mounted]
+            if points and namespace == ours:
+                yield f"at {', '.join(points)}"
+            elif points:
+                yield f"in the mount namespace of {(process / 'comm').read_text().strip()} ({process.name})"
 
 
 def _users(root: Path) -> Iterator[str]:

@@ -10,7 +10,7 @@ import pytest
 
 from cloud_init import bundle
 from cloud_init.bundle import Bundle
-from huddle.errors import ExitCode
+from huddle.errors import ExitCode, HuddleError
 from huddle.publish import place
 from huddle.publish.place import Share
 from huddle.publish.session import NotTheLoaderError, SharedDisk
@@ -70,4 +70,17 @@ def test_a_share_is_read_only_again_whatever_happens(be, monkeypatch: pytest.Mon
     with pytest.raises(ValueError, match="broken"), store.writable():
         assert done == ["remount,rw"]
         raise ValueError("broken")
+    assert done == ["remount,rw", "remount,ro"]
+
+
+def test_a_second_publication_to_a_share_does_not_take_the_first_ones_mount(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(place.disk, "run", lambda *argv: done.append(argv[2]) or "")
+    store = Share(place.StoreLayout(tmp_path))
+    with store.writable():
+        with pytest.raises(HuddleError, match="another publication is running"), store.writable():
+            pass
+        assert done == ["remount,rw"], "the first one still writes"
     assert done == ["remount,rw", "remount,ro"]

@@ -75,9 +75,9 @@ class Share(DirectoryStore):
     def writable(self) -> Iterator[None]:
         """Mounted for writing inside."""
         root = str(self.layout.root)
-        disk.run("mount", "--options", "remount,rw", root)
-        try:
-            with super().writable():
+        with super().writable():  # first: a second publication that is refused must leave the first one's mount alone
+            disk.run("mount", "--options", "remount,rw", root)
+            try:
                 yield
-        finally:
-            disk.run("mount", "--options", "remount,ro", root)
+            finally:
+                disk.run("mount", "--options", "remount,ro", root)

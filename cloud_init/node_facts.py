@@ -25,7 +25,8 @@ DEADLINES_S: Mapping[str, int] = MappingProxyType(
     {
         "cloud_init": 480,
         "clock": 60,
-        "packages": 300,
+        "packages": 240,
+        "disks": 60,  # formatting included
         "credentials": 240,
         "libraries": 2400,  # 4 GB of wheels, while the model is staged
         "store": 120,  # for a publication to end; after that a node that has its copy goes on

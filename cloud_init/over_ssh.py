@@ -14,7 +14,7 @@ from cloud_init.templating import render
 from infra.plan import NodePlan
 
 CREDENTIALS = "/etc/huddle/credentials"
-COPIES = "/tmp"  # noqa: S108 - copied as the login user; the digest is checked before anything is made of it
+COPIES = "/var/tmp"  # noqa: S108 - copied as the login user, kept through a reboot; its digest is checked before use
 
 
 @dataclass(frozen=True)

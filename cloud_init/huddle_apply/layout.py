@@ -59,6 +59,11 @@ class Layout:
         return self.root / "var/lib/huddle/status.json"
 
     @property
+    def incoming(self) -> Path:
+        """Where archives are delivered."""
+        return self.root / "var/lib/huddle/incoming"
+
+    @property
     def cloud_init(self) -> Path:
         """What cloud-init records of this boot."""
         return self.root / "run/cloud-init"

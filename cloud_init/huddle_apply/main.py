@@ -28,7 +28,20 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from . import commands, credentials, files, libraries, machine, readiness, restarts, rootfs, staging, store, systemd
+from . import (
+    commands,
+    credentials,
+    disks,
+    files,
+    libraries,
+    machine,
+    readiness,
+    restarts,
+    rootfs,
+    staging,
+    store,
+    systemd,
+)
 from .credentials import Vault
 from .failure import ApplyError
 from .layout import Layout
@@ -37,6 +50,7 @@ from .unpacked import Unpacked
 
 _LOCK_FOR_PARENT = "--locked"
 _HUB_TOKEN = "HF_TOKEN"  # noqa: S105 - a variable's name, the one that the hub's client reads
+_ARCHIVES_KEPT = 3
 _LOG_CHARS = 3000
 """A run command shows the last 4 KiB of what a script says."""
 
@@ -56,7 +70,10 @@ def main(arguments: Sequence[str]) -> int:
         say("no bundle has been applied yet")
         return 0
     with _only_one(layout, held=options.locked):
-        return Application(layout, host, digest, _vault(options, layout), may_go_back=not options.boot).run()
+        if options.boot and not options.digest and layout.serving_digest() != digest:
+            say(f"bundle {digest[:12]} has been replaced meanwhile")
+            return 0
+        return Application(layout, host, digest, _vault(options, layout), at_boot=options.boot).run()
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -140,25 +157,41 @@ def _hub_token(layout: Layout) -> str:
 class Application:
     """One bundle on its way to serving."""
 
-    def __init__(self, layout: Layout, host: str, digest: str, vault: Vault | None, *, may_go_back: bool) -> None:
+    def __init__(self, layout: Layout, host: str, digest: str, vault: Vault | None, *, at_boot: bool) -> None:
         self._layout, self._host, self._digest, self._vault = layout, host, digest, vault
-        self._may_go_back = may_go_back
-        self._before = layout.serving_digest()
+        self._at_boot = at_boot
+        self._current = layout.serving_digest()
+        self._before = self._last_good() or self._current
         self._ledger = Ledger(layout, host, digest)
+
+    def _last_good(self) -> str | None:
+        """The bundle that last answered. The link may name one that never did: cut off between switch and answer."""
+        good = files.read_json(self._layout.state).get("good")
+        return good if isinstance(good, str) and (self._layout.bundles / good).is_dir() else None
 
     def run(self) -> int:
         """Prepare beside what serves, switch, restart what changed, wait for answers; go back if they don't come."""
         switched = False
         try:
             with self._ledger.phase("bundle"):
-                bundle = Unpacked.open(self._layout.bundles, self._digest, self._host)
+                bundle = self._open()
             self._prepare(bundle)
             switched = True
             self._activate(bundle)
         except ApplyError as failure:
             return self._failed(failure, switched=switched)
+        self._remember(good=self._digest)
         self._tidy()
         return self._report(self._ledger.finish(State.SERVING, self._digest), 0)
+
+    def _open(self) -> Unpacked:
+        """The bundle as it lies here. One that cannot be used goes, so that its archive is unpacked anew next time."""
+        try:
+            return Unpacked.open(self._layout.bundles, self._digest, self._host)
+        except ApplyError:
+            if self._digest not in (self._current, self._before):
+                shutil.rmtree(self._layout.bundles / self._digest, ignore_errors=True)
+            raise
 
     def _prepare(self, bundle: Unpacked) -> None:
         """Everything that can be done while the old bundle serves."""
@@ -175,9 +208,11 @@ class Application:
             credentials.fetch(layout, node["credentials"], self._vault, ledger, bundle.deadline_s("credentials"))
             for name in node["generated_credentials"]:
                 credentials.generate(layout, name)
+        with ledger.phase("disks"):
+            disks.wait_for_workspace(layout, node["enable"], bundle.deadline_s("disks"))
         with ThreadPoolExecutor(1) as pool:
             installing = pool.submit(self._install_libraries, bundle)
-            if self._may_go_back:  # a boot's mount is new, and the unit at boot may not touch disks
+            if not self._at_boot:  # a boot's mount is new, and the unit at boot may not touch disks
                 with ledger.phase("store"):
                     self._open_store(bundle)
             # Copying from the store needs no library, so it goes on meanwhile; the hub's client is one of them.
@@ -212,7 +247,8 @@ class Application:
         running = state.get("services", {})
         now = systemd.states([*units, *(unit for unit in running if unit not in units)])
         alive = {unit for unit, state in now.items() if state.active in ("active", "activating", "reloading")}
-        wanted = restarts.plan(services, running, alive)
+        steady = {unit for unit in alive if now[unit].active != "activating"}
+        wanted = restarts.plan(services, running, alive, steady)
         with ledger.phase("switch"):
             systemd.stop(wanted.stop)
             systemd.disable(wanted.remove)
@@ -252,9 +288,10 @@ class Application:
         if failure.log:
             sys.stderr.write(f"{failure.log[-_LOG_CHARS:]}\n")
         if not switched:
-            kept = f"; bundle {before[:12]} serves as before" if before and before != self._digest else ""
-            return self._report(self._ledger.finish(State.FAILED, before, reason + kept), 1)
-        if not self._may_go_back or before is None or before == self._digest:
+            serves = self._current is not None and self._current == before != self._digest
+            kept = f"; bundle {before[:12]} serves as before" if before and serves else ""
+            return self._report(self._ledger.finish(State.FAILED, self._current, reason + kept), 1)
+        if before is None or before == self._digest:
             return self._report(self._ledger.finish(State.FAILED, self._digest, reason), 1)
         say(f"{reason}; going back to bundle {before[:12]}")
         with self._ledger.phase("rollback"):
@@ -263,13 +300,17 @@ class Application:
             back = subprocess.run([*program, _LOCK_FOR_PARENT], check=False).returncode == 0
         if back:
             reason += f"; bundle {before[:12]} serves again"
-            return self._report(self._ledger.finish(State.ROLLED_BACK, before, reason), 1)
+            # At boot the node serves and nobody waits for a verdict; to be run again would only lose the reason.
+            return self._report(self._ledger.finish(State.ROLLED_BACK, before, reason), 0 if self._at_boot else 1)
         reason += f"; bundle {before[:12]} does not serve either"
         return self._report(self._ledger.finish(State.FAILED, before, reason), 1)
 
     def _tidy(self) -> None:
-        """Keep this bundle and the one before, and the environments that they use."""
+        """Keep this bundle and the one before, the environments that they use, and the archives delivered last."""
         kept = {self._digest, self._before}
+        archives = sorted(self._layout.incoming.glob("*.tar.bz2"), key=lambda path: path.stat().st_mtime)
+        for archive in archives[:-_ARCHIVES_KEPT]:
+            archive.unlink(missing_ok=True)
         for path in self._layout.bundles.iterdir():
             if path.name not in kept:
                 shutil.rmtree(path, ignore_errors=True)

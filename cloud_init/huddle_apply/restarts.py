@@ -25,8 +25,12 @@ class Restarts:
         return not (self.stop or self.start or self.reload or self.remove)
 
 
-def plan(services: Sequence[Mapping[str, Any]], running: Fingerprints, active: Set[str]) -> Restarts:
-    """Compare what each service should be made from with what runs. `services` are in start order."""
+def plan(services: Sequence[Mapping[str, Any]], running: Fingerprints, active: Set[str], steady: Set[str]) -> Restarts:
+    """Compare what each service should be made from with what runs. `services` are in start order.
+
+    `active` ones must be stopped before they are started; of those only `steady` ones can reload (systemd refuses it to
+    one that is just being started again after its end).
+    """
     names = [service["unit"] for service in services]
     changed: set[str] = set()
     reload: list[str] = []
@@ -35,7 +39,10 @@ def plan(services: Sequence[Mapping[str, Any]], running: Fingerprints, active: S
         if last.get("restart") != service["restart"] or changed.intersection(service["follows"]):
             changed.add(unit)
         elif unit in active and last.get("reload") != service["reload"]:
-            reload.append(unit)
+            if unit in steady:
+                reload.append(unit)
+            else:
+                changed.add(unit)
     remove = tuple(unit for unit in reversed(list(running)) if unit not in names)
     return Restarts(
         stop=(*remove, *(unit for unit in reversed(names) if unit in changed and unit in active)),

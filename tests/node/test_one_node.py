@@ -115,7 +115,19 @@ def test_first_bundle_serves(node: Node, first: Bundle) -> None:
     status = node.status()
     assert (status["state"], status["bundle"]) == ("serving", first.digest)
     assert {phase["name"] for phase in status["phases"] if phase["result"] == "done"} == {
-        *("bundle", "day-0", "clock", "driver", "packages", "credentials", "libraries", "store", "staging", "switch"),
+        *(
+            "bundle",
+            "day-0",
+            "clock",
+            "driver",
+            "packages",
+            "credentials",
+            "disks",
+            "libraries",
+            "store",
+            "staging",
+            "switch",
+        ),
         *("services", "readiness"),
     }
     for model in node.plan.serving.models:

@@ -66,7 +66,7 @@ case "$1" in
         ;;
 esac
 """,
-    "journalctl": 'echo "the log of $2"\n',
+    "journalctl": 'cat "$FAKE/log/$2" 2>/dev/null || echo "the log of $2"\n',
     "nvidia-smi": 'cat "$FAKE/gpus"\n',
     "cloud-init": 'cat "$FAKE/cloud-init"\n',
     "timedatectl": "echo yes\n",
@@ -75,7 +75,7 @@ esac
     "sync": "",  # of a whole file system: seconds on a busy machine
     "sysctl": 'echo "sysctl $*" >>"$FAKE/calls"\n',
 }
-WAITS_S = dict.fromkeys(("cloud_init", "clock", "credentials", "store", "readiness"), 1)
+WAITS_S = dict.fromkeys(("cloud_init", "clock", "disks", "credentials", "store", "readiness"), 1)
 DEADLINES_S = {**WAITS_S, **dict.fromkeys(("packages", "libraries", "staging"), 120)}
 """Short where a test waits for what never comes; long where work is done."""
 
@@ -176,7 +176,7 @@ class FakeNode:
         return self.layout.serving_digest()
 
     def set(self, name: str, text: str) -> None:
-        """Turn a knob: gpus, cloud-init, packages, enabled, ray-nodes, answer, dying, broken/<unit>, units/<unit>."""
+        """Turn a knob: gpus, cloud-init, packages, enabled, ray-nodes, answer, dying, {broken,log,units}/<unit>."""
         path = self.fake / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")

@@ -5,13 +5,15 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
+import shutil
 import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cloud_init.huddle_apply import ledger, libraries
+from cloud_init.huddle_apply import ledger, libraries, readiness
 from cloud_init.huddle_apply import main as program
 from tests.unit.cloud_init import node as nodes
 from tests.unit.cloud_init.node import (
@@ -82,6 +84,47 @@ class TestGoingBack:
         node.dumb.clear()
         assert apply(node, after) == 0
         assert node.serving() == after.digest
+
+
+class TestCutOff:
+    """A power cut, or Azure's own deadline, between the switch and the first answer."""
+
+    @pytest.fixture
+    def cut(self, node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> tuple[Delivered, Delivered]:
+        """The bundle that served, and the one that never answers and is `current` now."""
+        before, after = deliver(node.port), engine_changed(node.port)
+        apply(node, before)
+        node.dumb.add(after.digest)
+
+        def end(*_: object) -> None:
+            raise SystemExit
+
+        with monkeypatch.context() as patched:
+            patched.setattr(readiness, "wait", end)
+            with pytest.raises(SystemExit):
+                apply(node, after)
+        assert node.serving() == after.digest
+        return before, after
+
+    def test_the_next_boot_goes_back_to_what_served(self, node: FakeNode, cut: tuple[Delivered, Delivered]) -> None:
+        before, _ = cut
+        assert program.main(["--boot"]) == 0
+        status = node.status()
+        assert (status["state"], status["bundle"]) == ("rolled-back", before.digest)
+        assert status["reason"].endswith(f"; bundle {before.digest[:12]} serves again")
+        assert node.serving() == before.digest
+
+    def test_applying_it_again_goes_back_as_well(self, node: FakeNode, cut: tuple[Delivered, Delivered]) -> None:
+        before, after = cut
+        assert apply(node, after) == 1
+        assert node.serving() == before.digest
+
+    def test_what_never_served_is_not_said_to_serve(self, node: FakeNode, cut: tuple[Delivered, Delivered]) -> None:
+        _, after = cut
+        node.set("gpus", "")
+        assert apply(node, after) == 1
+        assert "serves as before" not in node.status()["reason"]
+        assert node.status()["bundle"] == after.digest
 
 
 class TestBeforeTheSwitch:
@@ -167,6 +210,28 @@ class TestBeforeTheSwitch:
         (node.layout.bundles / after.digest / "bin/huddle").write_text("altered", encoding="utf-8")
         assert program.main([after.digest]) == 1
         assert f"bin/huddle of bundle {after.digest[:12]} is damaged" in node.status()["reason"]
+
+    def test_a_damaged_bundle_can_be_delivered_again(self, node: FakeNode) -> None:
+        """What is damaged goes; day 0's program unpacks only what is not there."""
+        serves, after = deliver(node.port), engine_changed(node.port)
+        apply(node, serves)
+        node.unpack(after)
+        (node.layout.bundles / after.digest / "bin/huddle").write_text("altered", encoding="utf-8")
+        assert program.main([after.digest]) == 1
+        assert {path.name for path in node.layout.bundles.iterdir()} == {serves.digest}
+        assert apply(node, after) == 0
+
+    def test_the_local_disks_do_not_come(self, node: FakeNode) -> None:
+        apply(node, deliver(node.port))
+        shutil.rmtree(node.layout.workspace)
+        node.set("log/huddle-nvme.service", "huddle-nvme: /dev/nvme0n1 carries a signature (ext4) that is not ours\n")
+        before = node.serving()
+        node.calls()
+        assert apply(node, engine_changed(node.port)) == 1
+        status = node.status()
+        assert (status["failed_phase"], status["bundle"]) == ("disks", before)
+        assert re.search("workspace is not there after 1 s: /dev/nvme0n1 carries a signature", status["reason"])
+        assert node.calls("start") == [f"systemctl start --no-block huddle-nvme.service {MOUNTS}"]
 
     def test_a_bundle_for_other_nodes(self, node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(socket, "gethostname", lambda: "elsewhere")

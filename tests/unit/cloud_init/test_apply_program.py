@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 import pytest
@@ -55,6 +56,7 @@ def test_first_bundle_serves(node: FakeNode, capsys: pytest.CaptureFixture[str])
         "driver",
         "packages",
         "credentials",
+        "disks",
         "libraries",
         "store",
         "staging",
@@ -93,6 +95,16 @@ def test_a_prompt_is_reloaded_and_nothing_restarts(node: FakeNode) -> None:
     assert node.calls("stop", "reload") == [f"systemctl reload {WRAPPER}"]
     status = node.status()
     assert (status["restarted"], status["reloaded"], status["bundle"]) == ([], [WRAPPER], after.digest)
+
+
+def test_a_prompt_for_a_wrapper_that_keeps_ending_restarts_it(node: FakeNode) -> None:
+    """systemd refuses to reload what it is just starting again."""
+    apply(node, deliver(node.port))
+    node.set(f"units/{WRAPPER}", "activating")
+    node.calls()
+    assert apply(node, prompt_changed(node.port)) == 0
+    assert node.calls("stop", "reload") == [f"systemctl stop {WRAPPER}"]
+    assert node.status()["restarted"] == [WRAPPER]
 
 
 def test_a_new_engine_drains_the_wrapper_first(node: FakeNode) -> None:
@@ -244,6 +256,16 @@ def test_old_bundles_and_environments_go_but_the_one_before_stays(node: FakeNode
     assert len(list(node.layout.venvs.glob("engine-*"))) == 2
     assert len(list(node.layout.venvs.glob("package-*"))) == 1, "all three bring the same wheel"
     assert (node.layout.current / "venv/.complete").exists()
+
+
+def test_the_archives_delivered_last_stay(node: FakeNode) -> None:
+    node.layout.incoming.mkdir(parents=True, exist_ok=True)
+    for number in range(5):
+        archive = node.layout.incoming / f"huddle-{number}.tar.bz2"
+        archive.touch()
+        os.utime(archive, (number, number))
+    assert apply(node, deliver(node.port)) == 0
+    assert {path.name for path in node.layout.incoming.iterdir()} == {f"huddle-{n}.tar.bz2" for n in (2, 3, 4)}
 
 
 def test_no_secret_is_said_or_kept_in_the_open(node: FakeNode, capfd: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import subprocess
 from hashlib import sha256
 
@@ -10,11 +12,7 @@ import pytest
 
 from cloud_init.templating import text
 from tests.unit.cloud_init import node as nodes
-from tests.unit.cloud_init.node import (
-    Delivered,
-    FakeNode,
-    deliver,
-)
+from tests.unit.cloud_init.node import Delivered, FakeNode, deliver, engine_changed
 
 
 class TestDayZeroProgram:
@@ -32,7 +30,7 @@ class TestDayZeroProgram:
         done = self.run(node, bundle.digest)
         assert done.returncode == 0, done.stderr
         assert node.serving() == bundle.digest
-        assert list((node.root / "var/lib/huddle/incoming").iterdir()) == []
+        assert [path.name for path in node.layout.incoming.iterdir()] == [f"huddle-{bundle.digest}.tar.bz2"]
         assert {path.name for path in node.layout.bundles.iterdir()} == {bundle.digest}
         assert self.run(node, bundle.digest).returncode == 0
         assert self.run(node, "--boot").returncode == 0
@@ -48,6 +46,37 @@ class TestDayZeroProgram:
             os.umask(before)
         for path in [node.layout.bundles / bundle.digest, *(node.layout.bundles / bundle.digest).rglob("*")]:
             assert path.is_symlink() or path.stat().st_mode & 0o044 == 0o044, path
+
+    def test_a_bundle_that_was_tidied_away_need_not_be_delivered_again(self, node: FakeNode) -> None:
+        bundle = nodes.packed(deliver(node.port))
+        node.take(bundle)
+        node.have_libraries(bundle)
+        assert self.run(node, bundle.digest).returncode == 0
+        shutil.rmtree(node.layout.bundles)
+        node.layout.current.unlink()
+        assert self.run(node, bundle.digest).returncode == 0
+        assert node.serving() == bundle.digest
+
+    def test_a_boot_that_waits_for_a_delivery_brings_up_what_that_brought(self, node: FakeNode) -> None:
+        first, second = (nodes.packed(made) for made in (deliver(node.port), engine_changed(node.port)))
+        for bundle in (first, second):
+            node.take(bundle)
+            node.have_libraries(bundle)
+            assert self.run(node, bundle.digest).returncode == 0
+        node.layout.current.unlink()
+        node.layout.current.symlink_to(node.layout.bundles / first.digest)
+        with node.layout.lock.open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            waiting = subprocess.Popen(
+                ["bash", str(node.fake / "huddle-apply"), "--boot"], stdout=subprocess.PIPE, text=True
+            )
+            assert waiting.stdout is not None
+            assert waiting.stdout.readline() == "huddle-apply: waiting for another huddle-apply to end\n"
+            node.layout.current.unlink()
+            node.layout.current.symlink_to(node.layout.bundles / second.digest)
+        assert waiting.wait(60) == 0
+        waiting.stdout.close()
+        assert node.serving() == node.status()["bundle"] == second.digest
 
     def test_an_altered_archive_is_refused(self, node: FakeNode) -> None:
         bundle = nodes.packed(deliver(node.port))

@@ -120,7 +120,24 @@ def setting(unit: str, key: str, kind: str = "distributed") -> str:
 def test_the_engine_comes_back_after_any_end_even_with_exit_code_0() -> None:
     for unit in (Unit.VLLM, Unit.RAY, Unit.WRAPPER, Unit.PROBE):
         assert setting(unit, "Restart") == "always"
-        assert int(setting(unit, "StartLimitBurst")) > 1
+
+
+@pytest.mark.parametrize("unit", [Unit.VLLM, Unit.MODELS, Unit.RAY, Unit.WRAPPER, Unit.PROBE])
+def test_no_service_gives_up_for_good(unit: Unit) -> None:
+    """Starts that RestartSec= allows in the interval stay below the limit, however fast the service ends."""
+    assert setting(unit, "StartLimitIntervalSec") == "10min"
+    assert int(setting(unit, "StartLimitBurst")) > 600 / int(setting(unit, "RestartSec"))
+
+
+def test_what_failed_at_boot_is_tried_again() -> None:
+    assert setting("huddle-apply.service", "Restart") == "on-failure"
+    assert setting("huddle-apply.service", "RestartSec") == "2min"
+
+
+@pytest.mark.parametrize("unit", [Unit.VLLM, Unit.RAY])
+def test_the_driver_s_devices_are_there_before_the_device_policy_is_made(unit: Unit) -> None:
+    for key in ("Wants", "After"):
+        assert "modprobe@nvidia_uvm.service" in setting(unit, key).split()
 
 
 def test_preparing_the_disks_is_tried_again_and_a_refusal_is_not() -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import shutil
-import signal
 import socket
 import subprocess
 import time
@@ -17,8 +15,9 @@ from tools.node_lab.image import Image
 
 _WAY_IN = "10.0.9.15"
 STOP_S = 60.0
-_LIBC = ctypes.CDLL(None)
-_PR_SET_PDEATHSIG = 1
+_END_WITH_PARENT = ("setpriv", "--pdeathsig=KILL", "--")
+"""No machine outlives the run that switched it on, however that ends. (Python's own hook for this runs between fork and
+exec, where gRPC of the Pulumi engine's API ends the child.)"""
 _CPU = "Nehalem"
 """The oldest that the wheels run on (x86-64-v2): what newer ones add costs time when it is emulated."""
 _PROGRAM = "qemu-system-x86_64"
@@ -136,10 +135,7 @@ class Guest:
         errors = self.hardware.console.with_suffix(".qemu")
         with errors.open("wb") as log:
             self._process = subprocess.Popen(
-                self.hardware.command(),
-                stdin=subprocess.DEVNULL,
-                stderr=log,
-                preexec_fn=_end_with_parent,  # noqa: PLW1509 - async-signal-safe
+                [*_END_WITH_PARENT, *self.hardware.command()], stdin=subprocess.DEVNULL, stderr=log
             )
         time.sleep(0.2)
         if not self.running:
@@ -168,11 +164,6 @@ class Guest:
         """The end of its console."""
         path = self.hardware.console
         return "\n".join(path.read_text(errors="replace").splitlines()[-lines:]) if path.is_file() else ""
-
-
-def _end_with_parent() -> None:
-    """No machine outlives the run that switched it on, however that ends."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def free_ports(count: int, kind: socket.SocketKind = socket.SOCK_STREAM) -> list[int]:

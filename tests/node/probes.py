@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 from cloud_init.services import Unit
 from tools.node_lab.lab import Node
+from tools.node_lab.shell import Done
 
 SERVICES = (Unit.RAY, Unit.MODELS, Unit.VLLM, Unit.WRAPPER)
 PATIENCE_S = 240
@@ -53,3 +58,31 @@ def serves_again(node: Node) -> None:
 def journal(node: Node, unit: str) -> str:
     """A unit's log of this boot."""
     return node.shell.out(f"journalctl --boot --no-pager --output cat --unit {unit}")
+
+
+@contextmanager
+def changed(node: Node, path: str, content: str | None) -> Iterator[None]:
+    """A file with another content, or none, for a while."""
+    node.shell.out(f"cp --archive {path} {path}.lab-kept")
+    try:
+        node.shell.out(f"rm {path}" if content is None else f"printf %s {shlex.quote(content)} >{path}")
+        yield
+    finally:
+        node.shell.out(f"mv {path}.lab-kept {path}")
+
+
+def fails(done: Done, node: Node, phase: str, sentence: str) -> dict[str, Any]:
+    """A bundle was refused: exit code, named state, one sentence, in the status file as on stderr."""
+    assert done.code == 1, f"{done.out}\n{done.err}"
+    status = node.status()
+    assert (status["state"], status["failed_phase"]) == ("failed", phase), status
+    assert re.search(sentence, status["reason"]), status["reason"]
+    assert "\n" not in status["reason"]
+    assert status["reason"] in done.err.splitlines()[-1]
+    return status
+
+
+def exposures(node: Node, units: Iterable[str]) -> dict[str, float]:
+    """What `systemd-analyze security` says of units: 0 is best, 10 worst."""
+    said = node.shell.out(f"systemd-analyze security --no-pager {' '.join(units)}")
+    return {unit: float(score) for unit, score in re.findall(r"exposure level for (\S+): (\d+\.\d)", said)}

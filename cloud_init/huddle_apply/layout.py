@@ -70,8 +70,8 @@ class Layout:
 
     @property
     def lock(self) -> Path:
-        """Held while a bundle is applied."""
-        return self.root / "run/lock/huddle-apply"
+        """Held while a bundle is applied. Not below /run/lock, where any user could hold it."""
+        return self.root / "run/huddle-apply.lock"
 
     @property
     def model_store(self) -> Path:

@@ -33,7 +33,7 @@ def ensure(where: Path, lock: Path, finish: Callable[[Path], None] = lambda _: N
             return python
         shutil.rmtree(where, ignore_errors=True)
         say(f"building {where} from {lock.name}")
-        program = shutil.which("uv") or _own_uv()
+        program = installer()
         subprocess.run([program, "venv", "--quiet", "--python", sys.executable, str(where)], check=True)
         # The lock is whole, so nothing is resolved here: what it names is installed, hash-checked, and nothing else.
         pip = [program, "pip", "install", "--quiet", "--compile-bytecode", "--no-deps", "--require-hashes"]
@@ -43,7 +43,10 @@ def ensure(where: Path, lock: Path, finish: Callable[[Path], None] = lambda _: N
     return python
 
 
-def _own_uv() -> str:
+def installer() -> str:
+    """The uv on PATH, or our own, which is installed unless it is there."""
+    if found := shutil.which("uv"):
+        return found
     cache = cache_root()
     with locked(cache, say):
         return str(uv(cache))

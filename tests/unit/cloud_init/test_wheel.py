@@ -13,6 +13,7 @@ import pytest
 
 from cloud_init import wheel
 from cloud_init.serving_code import closure
+from tools.pinned_venv import installer
 
 SERVING_FILES = {
     "pyproject.toml": '[project]\nname = "huddle"\nversion = "1.2.3"\ndescription = "d"\nrequires-python = ">=3.11"\n'
@@ -31,7 +32,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv.create(folder / "env", with_pip=False)
     python = folder / "env/bin/python"
     subprocess.run(
-        ["uv", "pip", "install", "--quiet", "--no-deps", "--offline", "--python", str(python), str(path)], check=True
+        [installer(), "pip", "install", "--quiet", "--no-deps", "--offline", "--python", str(python), str(path)],
+        check=True,
     )
     site = next((folder / "env/lib").glob("python*/site-packages"))
     (site / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")

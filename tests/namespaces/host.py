@@ -116,7 +116,7 @@ def _host(root: Path, name: str, address: str, kinds: tuple[str, ...] = (_NET, *
         f"#!{sys.executable} -B\n" + (INSIDE / "systemctl.py").read_text(encoding="utf-8"), encoding="utf-8"
     )
     shim.chmod(0o755)
-    init = [str(INSIDE / "init.sh"), str(root), name, str(Path.home())]
+    init = [str(INSIDE / "init.sh"), str(root), name, str(Path.home()), sys.base_prefix]
     holder = subprocess.Popen(
         [
             "setpriv",

@@ -1,9 +1,9 @@
 #!/bin/bash
-# init.sh ROOT NAME HOME: the first process of a host in namespaces of its own. ROOT holds the host's own files; the rest
-# is this machine's. All that happens here ends with the process: nothing of it is seen outside.
+# init.sh ROOT NAME HOME PYTHON: the first process of a host in namespaces of its own. ROOT holds the host's own files;
+# the rest is this machine's, PYTHON its interpreter's prefix. All ends with the process: nothing is seen outside.
 set -euo pipefail
 
-root=$1 name=$2 home=$3
+root=$1 name=$2 home=$3 python=$4
 mkdir --parents "$root"/{opt,mnt,var/cache,var/lib,run/units,tmp,shm,etc,.etc-work,home}
 chmod 1777 "$root/tmp" "$root/shm"
 hostname "$name"
@@ -32,6 +32,19 @@ if [[ $home == /tmp/* ]]; then
     mount --rbind "$root/home" "$root$home"
 fi
 mount --rbind "$root/home" "$home"
+
+# An interpreter in yet another home, which the services' user may not enter: of that home only the interpreter.
+other=
+case $python in
+    "$home"/*) ;;
+    /root/*) other=/root ;;
+    /home/*/*) other=/home/$(cut --delimiter / --fields 3 <<<"$python") ;;
+esac
+if [[ -n $other ]]; then
+    mkdir --parents "$root/other/${python#"$other"/}"
+    mount --bind "$python" "$root/other/${python#"$other"/}"
+    mount --rbind "$root/other" "$other"
+fi
 
 mount -t overlay overlay -o "lowerdir=/etc,upperdir=$root/etc,workdir=$root/.etc-work" /etc
 for folder in opt mnt var run; do mount --rbind "$root/$folder" "/$folder"; done

@@ -31,7 +31,9 @@ def home() -> Path:
 
 def ensure() -> Path:
     """Build the environment unless it is there, and return its `python`."""
-    return pinned_venv.ensure(home(), LOCK, _name_it_vllm)
+    python = pinned_venv.ensure(home(), LOCK, _name_it_vllm)
+    _ask_for_amx(next((home() / "lib").glob("python3.*/site-packages")))
+    return python
 
 
 def _name_it_vllm(site_packages: Path) -> None:
@@ -42,6 +44,19 @@ def _name_it_vllm(site_packages: Path) -> None:
     info = site_packages / f"vllm-{version()}+cpu.dist-info"
     info.mkdir(exist_ok=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version()}+cpu\n")
+
+
+def _ask_for_amx(site_packages: Path) -> None:
+    """Let each process of the environment ask the kernel for AMX's tiles when it starts.
+
+    vLLM's attention for the CPU (0.32.0) uses them without asking: where the first request is so short that no other
+    library has asked before, its worker ends with an illegal instruction. (ARCH_REQ_XCOMP_PERM of arch_prctl(2), which
+    says no where there is no AMX.)
+    """
+    line = "import ctypes, os; os.uname().machine == 'x86_64' and ctypes.CDLL(None).syscall(158, 0x1023, 18)\n"
+    path = site_packages / "ask_for_amx.pth"
+    if not path.is_file() or path.read_text(encoding="utf-8") != line:
+        path.write_text(line, encoding="utf-8")
 
 
 def main() -> None:

@@ -88,7 +88,7 @@ def _wait_until_ready(engine: RealEngine, process: subprocess.Popen[bytes], log:
     while time.monotonic() < deadline and process.poll() is None:
         with contextlib.suppress(httpx.TransportError):
             if httpx.get(f"{engine.url}/health", timeout=5).status_code == 200:
-                # The shortest request as the first one has ended vLLM's worker on machines with AMX (tools/vllm_cpu.py).
+                # The shortest request, first of all, ended the worker on machines with AMX (tools/vllm_cpu.py).
                 shortest = {"model": engine.names[0], "prompt": "a", "max_tokens": 1}
                 httpx.post(f"{engine.url}/v1/completions", json=shortest, timeout=120).raise_for_status()
                 return

@@ -139,7 +139,9 @@ def test_the_gate_waits_for_a_host_that_is_still_booting_and_then_all_is_deliver
     assert stack.status() == f"serving ({stack.bundle.digest[:12]})"
     held = machine.host.root / "etc/huddle/credentials/backend_key"
     assert held.stat().st_mode & 0o777 == 0o600
-    assert not list((machine.host.root / "tmp").glob("huddle-*"))
+    copies = machine.host.root / over_ssh.COPIES.removeprefix("/")
+    assert copies.is_dir()
+    assert not list(copies.glob("huddle-*"))
 
 
 def test_no_secret_is_shown_or_kept_in_plain_text(stack: SshStack) -> None:

@@ -4,8 +4,8 @@
 set -euo pipefail
 
 root=$1 name=$2 home=$3 python=$4
-mkdir --parents "$root"/{opt,mnt,var/cache,var/lib,run/units,tmp,shm,etc,.etc-work,home}
-chmod 1777 "$root/tmp" "$root/shm"
+mkdir --parents "$root"/{opt,mnt,var/cache,var/lib,var/tmp,run/units,tmp,shm,etc,.etc-work,home}
+chmod 1777 "$root/tmp" "$root/var/tmp" "$root/shm"
 hostname "$name"
 mount --make-rprivate /
 
@@ -33,17 +33,20 @@ if [[ $home == /tmp/* ]]; then
 fi
 mount --rbind "$root/home" "$home"
 
-# An interpreter in yet another home, which the services' user may not enter: of that home only the interpreter.
-other=
-case $python in
-    "$home"/*) ;;
-    /root/*) other=/root ;;
-    /home/*/*) other=/home/$(cut --delimiter / --fields 3 <<<"$python") ;;
-esac
-if [[ -n $other ]]; then
-    mkdir --parents "$root/other/${python#"$other"/}"
-    mount --bind "$python" "$root/other/${python#"$other"/}"
-    mount --rbind "$root/other" "$other"
+# The interpreter may lie in yet another home: of the folder that the services' user may not enter only the interpreter.
+way='' closed=''
+IFS=/ read -ra parts <<<"${python#/}"
+for part in "${parts[@]}"; do
+    way+=/$part
+    if [[ $(stat --dereference --format %A "$way") != *[xt] ]]; then
+        closed=$way
+        break
+    fi
+done
+if [[ -n $closed && $closed != "$python" ]]; then
+    mkdir --parents "$root/open/${python#"$closed"/}"
+    mount --bind "$python" "$root/open/${python#"$closed"/}"
+    mount --rbind "$root/open" "$closed"
 fi
 
 mount -t overlay overlay -o "lowerdir=/etc,upperdir=$root/etc,workdir=$root/.etc-work" /etc

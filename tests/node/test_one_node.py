@@ -254,7 +254,7 @@ def test_jupyterlab(node: Node, lab: Lab, first: Bundle, serving: None) -> None:
     bundle = lab.bundle(plan, deadlines_s=QUICK_S)
     with changed(
         node, "/etc/huddle/install.env", "PIP_RETRIES=1\n"
-    ):  # the libraries are on the internet, which is away
+    ):  # no wheels at hand: the internet is away
         fails(node.apply(bundle), node, "libraries", r"-m pip. failed with exit code 1: .*No matching distribution")
     done = node.apply(bundle)
     assert done.code == 0, f"{done.out}\n{done.err}"

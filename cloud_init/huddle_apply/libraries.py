@@ -17,7 +17,6 @@ DIGEST_CHARS = 12
 """Of a lock's digest, in the name of its environment."""
 LINKS = ("venv", "jupyter", "site")
 """In a bundle, to what lies among the environments."""
-_SYNC_S = 1800.0
 
 
 def install(layout: Layout, bundle: Unpacked, deadline_s: float) -> None:
@@ -53,13 +52,13 @@ def _environment(layout: Layout, bundle: Unpacked, lock: str, deadline_s: float)
     commands.run([*pip, str(requirements / "installer.lock")], deadline_s=deadline_s, env=env)
     uv = [str(path / "bin" / "uv"), "pip", "install", "--quiet", "--compile-bytecode", "--python", python, *hashed]
     commands.run([*uv, str(requirements / f"{lock}.lock")], deadline_s=deadline_s, env=env)
-    _complete(path)
+    _complete(path, deadline_s)
     return path
 
 
-def _complete(path: Path) -> None:
+def _complete(path: Path, deadline_s: float) -> None:
     """Mark an environment as whole, and not before its files are on the disk: a power cut must not leave empty ones."""
-    commands.run(["sync", "--file-system", str(path)], deadline_s=_SYNC_S)
+    commands.run(["sync", "--file-system", str(path)], deadline_s=deadline_s)
     files.write(path / _COMPLETE, b"")
 
 
@@ -96,5 +95,5 @@ def _package(layout: Layout, bundle: Unpacked, deadline_s: float) -> Path:
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(path)
     commands.run(["python3", "-m", "compileall", "-q", str(path)], deadline_s=deadline_s)
-    _complete(path)
+    _complete(path, deadline_s)
     return path

@@ -65,13 +65,10 @@ def main(arguments: Sequence[str]) -> int:
         return _stage(layout, host, options.digest)
     if options.open_store:
         return _open_store(layout, host)
-    digest = options.digest or layout.serving_digest()
-    if digest is None:
-        say("no bundle has been applied yet")
-        return 0
     with _only_one(layout, held=options.locked):
-        if options.boot and not options.digest and layout.serving_digest() != digest:
-            say(f"bundle {digest[:12]} has been replaced meanwhile")
+        digest = options.digest or layout.serving_digest()  # now: who held the lock may have switched
+        if digest is None:
+            say("no bundle has been applied yet")
             return 0
         return Application(layout, host, digest, _vault(options, layout), at_boot=options.boot).run()
 

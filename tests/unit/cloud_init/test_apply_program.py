@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -245,6 +247,24 @@ def test_boot_brings_the_current_bundle_up_again(node: FakeNode) -> None:
     assert program.main(["--boot"]) == 0
     assert node.status()["restarted"] == ALL.split()
     assert node.serving() == bundle.digest
+
+
+def test_a_boot_that_waited_brings_up_what_is_current_then(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where an older day 0 starts the program without the lock."""
+    first, second = deliver(node.port), engine_changed(node.port)
+    for bundle in (second, first):
+        assert apply(node, bundle) == 0
+    node.unpack(second)
+
+    @contextmanager
+    def waited(*_: object, **__: object) -> Iterator[None]:
+        node.layout.current.unlink()
+        node.layout.current.symlink_to(node.layout.bundles / second.digest)
+        yield
+
+    monkeypatch.setattr(program, "_only_one", waited)
+    assert program.main(["--boot"]) == 0
+    assert node.serving() == node.status()["bundle"] == second.digest
 
 
 def test_old_bundles_and_environments_go_but_the_one_before_stays(node: FakeNode) -> None:

@@ -252,9 +252,7 @@ def test_jupyterlab(node: Node, lab: Lab, first: Bundle, serving: None) -> None:
     """JupyterLab on: its libraries are installed (refused without a network), loopback and token only; off: gone."""
     plan = bundles.plan(lab.public_key, jupyter={"enabled": True})
     bundle = lab.bundle(plan, deadlines_s=QUICK_S)
-    with changed(
-        node, "/etc/huddle/install.env", "PIP_RETRIES=1\n"
-    ):  # no wheels at hand: the internet is away
+    with changed(node, "/etc/huddle/install.env", "PIP_RETRIES=1\n"):  # no wheels at hand: the internet is away
         fails(node.apply(bundle), node, "libraries", r"-m pip. failed with exit code 1: .*No matching distribution")
     done = node.apply(bundle)
     assert done.code == 0, f"{done.out}\n{done.err}"

@@ -49,6 +49,9 @@ from .ledger import Ledger, State, say
 from .unpacked import Unpacked
 
 _LOCK_FOR_PARENT = "--locked"
+_GOING_BACK = "HUDDLE_GOING_BACK"
+"""In the environment of a program that is gone back to: what fails then must not go back to what failed before it. A
+variable, because a bundle made before there was one ignores it."""
 _HUB_TOKEN = "HF_TOKEN"  # noqa: S105 - a variable's name, the one that the hub's client reads
 _ARCHIVES_KEPT = 3
 _LOG_CHARS = 3000
@@ -158,7 +161,7 @@ class Application:
         self._layout, self._host, self._digest, self._vault = layout, host, digest, vault
         self._at_boot = at_boot
         self._current = layout.serving_digest()
-        self._before = self._last_good() or self._current
+        self._before = self._last_good() or (None if os.environ.get(_GOING_BACK) else self._current)
         self._ledger = Ledger(layout, host, digest)
 
     def _last_good(self) -> str | None:
@@ -294,7 +297,8 @@ class Application:
         with self._ledger.phase("rollback"):
             # By its own program: each bundle knows how it is to be applied.
             program = [sys.executable, "-B", str(self._layout.bundles / before / "apply"), before, "--boot"]
-            back = subprocess.run([*program, _LOCK_FOR_PARENT], check=False).returncode == 0
+            env = {**os.environ, _GOING_BACK: "1"}
+            back = subprocess.run([*program, _LOCK_FOR_PARENT], env=env, check=False).returncode == 0
         if back:
             reason += f"; bundle {before[:12]} serves again"
             # At boot the node serves and nobody waits for a verdict; to be run again would only lose the reason.

@@ -76,6 +76,15 @@ class TestGoingBack:
         status = node.status()
         assert (status["state"], status["bundle"], node.serving()) == ("failed", bundle.digest, bundle.digest)
 
+    def test_two_that_never_served_do_not_go_back_to_each_other(self, node: FakeNode) -> None:
+        first, second = deliver(node.port), engine_changed(node.port)
+        node.dumb |= {first.digest, second.digest}
+        apply(node, first)
+        node.calls()
+        assert apply(node, second) == 1
+        assert len(node.calls("start")) == 2
+        assert node.status()["reason"].endswith(f"; bundle {first.digest[:12]} does not serve either")
+
     def test_it_can_be_tried_again(self, node: FakeNode) -> None:
         before, after = deliver(node.port), engine_changed(node.port)
         apply(node, before)

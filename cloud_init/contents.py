@@ -120,6 +120,7 @@ def _row(service: Service, files: Mapping[str, bytes]) -> dict[str, Any]:
         "reload": fingerprint(files, service.reload_on),
         "credentials": list(service.credentials),
         "follows": list(service.follows),
+        "reads_model": service.reads_model,
     }
 
 

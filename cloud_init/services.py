@@ -47,6 +47,8 @@ class Service:
     reload_on: tuple[str, ...] = ()
     credentials: tuple[Credential, ...] = ()
     follows: tuple[Unit, ...] = ()
+    reads_model: bool = False
+    """Whether another copy of the model on the NVMe makes it another service."""
 
 
 def serves(plan: Plan, node: NodePlan) -> bool:
@@ -68,8 +70,10 @@ def _services(plan: Plan, node: NodePlan, code: Mapping[Unit, tuple[str, ...]]) 
         Unit.RAY,
         restart_on=(_unit_file(Unit.RAY), "bin/huddle-ray", "bin/huddle-ray-guard", f"{own}/ray.env", libraries),
         credentials=(Credential.RAY_TOKEN,),
+        # Ray's workers on each node hold a part of a model across nodes: when one takes another copy, all load anew.
+        reads_model=distributed,
     )
-    yield Service(Unit.MODELS, restart_on=(_unit_file(Unit.MODELS), f"{own}/model.json"))
+    yield Service(Unit.MODELS, restart_on=(_unit_file(Unit.MODELS), f"{own}/model.json"), reads_model=True)
     if serves(plan, node):
         yield Service(
             Unit.VLLM,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import pwd
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from .failure import ApplyError
@@ -101,6 +102,24 @@ def succeeds(argv: Sequence[str], *, deadline_s: float) -> bool:
 def tail(text: str, lines: int = LOG_LINES) -> str:
     """The last lines of a log."""
     return "\n".join(text.splitlines()[-lines:])
+
+
+@contextmanager
+def as_service_user() -> Iterator[None]:
+    """Be the services' user for a while: in directories that are theirs, root must not follow links that they made."""
+    drop = _service_user()
+    groups = os.getgroups()
+    if drop:
+        os.setgroups(drop["extra_groups"])
+        os.setegid(drop["group"])
+        os.seteuid(drop["user"])
+    try:
+        yield
+    finally:
+        if drop:
+            os.seteuid(0)
+            os.setegid(0)
+            os.setgroups(groups)
 
 
 def _service_user() -> dict[str, Any]:

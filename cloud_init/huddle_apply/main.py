@@ -2,9 +2,10 @@
 
     apply DIGEST [--vault-uri URI --identity-client-id ID]
                    stage, check, switch, restart what changed, wait for answers; go back if they don't come
-    apply --boot   the same for the current bundle, with nothing to go back to
-    apply [DIGEST] --stage
-                   only stage the model files, of the current bundle or of that one
+    apply --boot   the same for the current bundle, with the copy of the model that lies here
+    apply [DIGEST] --stage [--keep]
+                   only make the newest copy of the model ready, for the current bundle or for that one;
+                   with --keep: a whole copy stays, another is served at once
     apply --open-store
                    only mount the model store anew, once no publication is running
 
@@ -42,6 +43,7 @@ from . import (
     store,
     systemd,
 )
+from .copies import Copies
 from .credentials import Vault
 from .failure import ApplyError
 from .layout import Layout
@@ -65,7 +67,7 @@ def main(arguments: Sequence[str]) -> int:
     layout = Layout.from_environment()
     host = socket.gethostname()
     if options.stage:
-        return _stage(layout, host, options.digest)
+        return _stage(layout, host, options.digest, keep=options.keep)
     if options.open_store:
         return _open_store(layout, host)
     with _only_one(layout, held=options.locked):
@@ -83,6 +85,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--identity-client-id", help="client id of the managed identity that may read them")
     parser.add_argument("--boot", action="store_true", help="re-apply the current bundle")
     parser.add_argument("--stage", action="store_true", help="only stage the model files")
+    parser.add_argument("--keep", action="store_true", help="with --stage: a whole copy that is served stays")
     parser.add_argument("--open-store", action="store_true", help="only mount the model store anew")
     parser.add_argument(_LOCK_FOR_PARENT, action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -117,7 +120,7 @@ def _only_one(layout: Layout, *, held: bool) -> Iterator[None]:
         yield
 
 
-def _stage(layout: Layout, host: str, digest: str | None) -> int:
+def _stage(layout: Layout, host: str, digest: str | None, *, keep: bool) -> int:
     """Stage the model files of a bundle. What went wrong is the last line on stderr."""
     digest = digest or layout.serving_digest()
     if digest is None:
@@ -125,7 +128,8 @@ def _stage(layout: Layout, host: str, digest: str | None) -> int:
         return 1
     try:
         bundle = Unpacked.open(layout.bundles, digest, host)
-        staging.stage(layout, bundle.model, bundle.path, os.environ.get(_HUB_TOKEN) or _hub_token(layout))
+        token = os.environ.get(_HUB_TOKEN) or _hub_token(layout)
+        staging.stage(layout, bundle.model, bundle.path, token, keep=keep)
     except ApplyError as error:
         sys.stderr.write(f"{error.log}\n{error}\n" if error.log else f"{error}\n")
         return 1
@@ -162,7 +166,9 @@ class Application:
         self._at_boot = at_boot
         self._current = layout.serving_digest()
         self._before = self._last_good() or (None if os.environ.get(_GOING_BACK) else self._current)
+        weights = files.read_json(layout.status).get("weights")
         self._ledger = Ledger(layout, host, digest)
+        self._ledger.note(weights=weights)
 
     def _last_good(self) -> str | None:
         """The bundle that last answered. The link may name one that never did: cut off between switch and answer."""
@@ -180,7 +186,7 @@ class Application:
             self._activate(bundle)
         except ApplyError as failure:
             return self._failed(failure, switched=switched)
-        self._remember(good=self._digest)
+        self._remember(good=self._digest, good_copy=[bundle.model["directory"], self._copies(bundle).served])
         self._tidy()
         return self._report(self._ledger.finish(State.SERVING, self._digest), 0)
 
@@ -232,6 +238,8 @@ class Application:
     def _stage_as_service_user(self, bundle: Unpacked) -> None:
         """The same program that the unit runs at boot, as the same user, so that either can go on with the files."""
         command = [sys.executable, "-B", str(bundle.path / "apply"), bundle.digest, "--stage"]
+        if self._at_boot:  # what changes on a running node changes with a way back, not by a restart
+            command.append("--keep")
         token = {_HUB_TOKEN: _hub_token(self._layout)}
         commands.stream(command, deadline_s=bundle.deadline_s("staging"), env=token)
 
@@ -241,8 +249,9 @@ class Application:
 
     def _activate(self, bundle: Unpacked) -> None:
         ledger, layout = self._ledger, self._layout
-        state = files.read_json(layout.state)
-        services = [self._with_secrets(service) for service in bundle.node["services"]]
+        state, copies = files.read_json(layout.state), self._copies(bundle)
+        copy = copies.served if self._at_boot else copies.staged
+        services = [self._with_inputs(service, copy) for service in bundle.node["services"]]
         units = [service["unit"] for service in services]
         running = state.get("services", {})
         now = systemd.states([*units, *(unit for unit in running if unit not in units)])
@@ -255,6 +264,10 @@ class Application:
             content = {path: (data, mode) for path, data, mode in bundle.rootfs()}
             changes = rootfs.sync(layout.root, content, state.get("installed", {}))
             files.link(layout.current, layout.bundles / bundle.digest)
+            if copy is not None:
+                with commands.as_service_user():
+                    copies.serve(copy)
+                ledger.note(weights={"model": bundle.model["name"], "version": copy})
             # What was started is noted before the start: a crash here starts it once more, never too seldom.
             kept = {unit: print_ for unit, print_ in running.items() if unit in units and unit not in wanted.start}
             self._remember(installed=rootfs.digests(content), services=kept)
@@ -271,9 +284,14 @@ class Application:
         with ledger.phase("readiness"):
             readiness.wait(layout, bundle, ledger, bundle.deadline_s("readiness"))
 
-    def _with_secrets(self, service: dict[str, Any]) -> dict[str, Any]:
-        """A service whose secret has changed is a changed service."""
+    def _copies(self, bundle: Unpacked) -> Copies:
+        return Copies.of(self._layout, bundle.model["directory"])
+
+    def _with_inputs(self, service: dict[str, Any], copy: str | None) -> dict[str, Any]:
+        """A service whose secret or whose copy of the model has changed is a changed service."""
         digest = sha256(service["restart"].encode())
+        if service["reads_model"]:
+            digest.update(f"{copy}\0".encode())
         for name in service["credentials"]:
             digest.update((self._layout.credentials / name).read_bytes())
         return {**service, "restart": digest.hexdigest()}
@@ -291,20 +309,39 @@ class Application:
             serves = self._current is not None and self._current == before != self._digest
             kept = f"; bundle {before[:12]} serves as before" if before and serves else ""
             return self._report(self._ledger.finish(State.FAILED, self._current, reason + kept), 1)
-        if before is None or before == self._digest:
+        copy = self._go_back_to_copy()
+        if before is None or (before == self._digest and copy is None):
             return self._report(self._ledger.finish(State.FAILED, self._digest, reason), 1)
-        say(f"{reason}; going back to bundle {before[:12]}")
+        what = f"bundle {before[:12]}" if before != self._digest else f"copy {copy} of the model"
+        say(f"{reason}; going back to {what}")
         with self._ledger.phase("rollback"):
             # By its own program: each bundle knows how it is to be applied.
             program = [sys.executable, "-B", str(self._layout.bundles / before / "apply"), before, "--boot"]
             env = {**os.environ, _GOING_BACK: "1"}
             back = subprocess.run([*program, _LOCK_FOR_PARENT], env=env, check=False).returncode == 0
+            self._ledger.note(weights=files.read_json(self._layout.status).get("weights"))  # as that program left it
         if back:
-            reason += f"; bundle {before[:12]} serves again"
+            reason += f"; {what} serves again"
             # At boot the node serves and nobody waits for a verdict; to be run again would only lose the reason.
             return self._report(self._ledger.finish(State.ROLLED_BACK, before, reason), 0 if self._at_boot else 1)
-        reason += f"; bundle {before[:12]} does not serve either"
+        reason += f"; {what} does not serve either"
         return self._report(self._ledger.finish(State.FAILED, before, reason), 1)
+
+    def _go_back_to_copy(self) -> str | None:
+        """Serve the copy of the model that last answered, where another is served now. Returns its name."""
+        directory, version = files.read_json(self._layout.state).get("good_copy") or (None, None)
+        if directory is None:
+            return None
+        copies = Copies.of(self._layout, directory)
+        if copies.served == version or not copies.record(version):
+            return None
+        try:
+            with commands.as_service_user():
+                copies.serve(version)
+        except OSError as error:
+            say(f"warning: {copies.public} cannot be pointed at {version} ({error.strerror})")
+            return None
+        return version
 
     def _tidy(self) -> None:
         """Keep this bundle and the one before, the environments that they use, and the archives delivered last."""

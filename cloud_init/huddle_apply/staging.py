@@ -4,8 +4,8 @@ Serving reads only this copy, so the store may be slow, busy or away. A copy tha
 A published model has a manifest (`huddle models publish`): every byte is checked against it on the way, because the
 disk under a mount like ours may change. A model that somebody has copied there by hand is taken as it is.
 
-An engine may restart at any moment, so new files are made complete beside the served ones and only then renamed into
-place, all at once. The record is away meanwhile: a cut among the renames is finished by the next staging.
+Each version is a copy of its own, beside the one that is served; which one engines read changes at the switch
+(`copies`). Files that two versions share are linked, not copied.
 """
 
 from __future__ import annotations
@@ -23,17 +23,19 @@ from pathlib import Path
 from typing import Any
 
 from . import commands, files
+from .copies import BY_HAND, Copies, sync
 from .failure import ApplyError
 from .layout import Layout
 from .ledger import say
 
-RECORD = ".staged.json"
 MANIFEST = "huddle-manifest.json"
+_STORE_VERSIONS = ".versions"
 _PARTIAL = ".partial"
 _CHUNK_BYTES = 16 * 1024**2
 _REPORT_S = 10.0
 _RESERVE_BYTES = 4 * 1024**3
 _HUB_DEADLINE_S = 5400.0
+_NAME_CHARS = 16
 
 
 @dataclass(frozen=True)
@@ -57,16 +59,29 @@ def in_store(layout: Layout, model: Mapping[str, Any]) -> bool:
     return (layout.model_store / str(model["directory"]) / "config.json").is_file()
 
 
-def stage(layout: Layout, model: Mapping[str, Any], bundle: Path, token: str) -> None:
-    """Make the model's copy on NVMe complete and current.
+def stage(layout: Layout, model: Mapping[str, Any], bundle: Path, token: str, *, keep: bool = False) -> None:
+    """Make a copy of the model ready on NVMe: the store's version that counts, beside the served one.
+
+    `keep`: only where no whole copy is served, and then it is served at once: what a boot needs.
 
     Raises:
         ApplyError: neither the store nor the hub has it, or the disk is too small.
     """
-    models = layout.workspace / "models"
-    models.mkdir(exist_ok=True)
-    with _alone(models):
-        _stage(layout, model, bundle, token, models / model["directory"])
+    copies = Copies.of(layout, model["directory"])
+    copies.models.mkdir(exist_ok=True)
+    with _alone(copies.models):
+        try:
+            copies.adopt()
+            if keep and _fits(copies.record(copies.served), model):
+                return
+            version = _newest(layout, model, bundle, token, copies)
+            if keep:
+                copies.serve(version)
+            else:
+                copies.note_staged(version)
+            copies.tidy()
+        except OSError as error:  # the store's own are sentences already
+            raise _unwritable(copies.public, error) from error
 
 
 @contextmanager
@@ -80,35 +95,64 @@ def _alone(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _stage(layout: Layout, model: Mapping[str, Any], bundle: Path, token: str, target: Path) -> None:
+def _fits(record: Mapping[str, Any], model: Mapping[str, Any]) -> bool:
+    """Whether a copy is whole, and what the registry asks for as far as its record tells."""
+    asked = ((record.get(key), model[key]) for key in ("digest", "revision"))
+    return bool(record) and not any(has and wanted and has != wanted for has, wanted in asked)
+
+
+def _newest(layout: Layout, model: Mapping[str, Any], bundle: Path, token: str, copies: Copies) -> str:
+    """Bring the version that counts, or the one that the registry names. Returns the copy's name."""
+    if model["digest"]:
+        for known in copies.known():
+            if copies.record(known).get("digest") == model["digest"]:
+                return known
     # Resolved once: a publication changes the link, and this copy must be of one version.
     origin = (layout.model_store / model["directory"]).resolve()
-    record = files.read_json(target / RECORD)
     try:
-        published = _digest(model, origin)
-        if published is not None and record.get("digest") == published:
-            return
+        origin, published = _version(layout, model, origin)
+        if published and copies.record(_name(origin, published)):
+            return _name(origin, published)
         sources = tuple(_sources(origin))
     except OSError as error:
         raise _unreadable(origin, error) from error
     if sources:
-        if published is not None or record.get("files") != _listing(sources):
-            _copy(origin, target, sources, published)
-        return
-    if not record or record.get("revision", model["revision"]) != model["revision"]:
-        _download(model, target, bundle, token)
+        version = _name(origin, published or _listing(sources))
+        if not copies.record(version):
+            _copy(origin, sources, copies, version)
+            copies.complete(version, {"digest": published, "files": len(sources)})
+        return version
+    for known in (copies.served, copies.staged):  # the store is away: what it gave before
+        if known and _fits(copies.record(known), model):
+            return known
+    return _download(model, bundle, token, copies)
 
 
-def _digest(model: Mapping[str, Any], origin: Path) -> str | None:
-    """The published version's digest; None for what was not published.
+def _version(layout: Layout, model: Mapping[str, Any], current: Path) -> tuple[Path, str | None]:
+    """Where in the store to copy from, and the published version's digest; None for what was not published.
 
     Raises:
-        ApplyError: the registry demands another one.
+        ApplyError: the registry demands a version that the store does not have.
     """
-    digest = files.read_json(origin / MANIFEST).get("digest")
-    if digest is not None and model["digest"] not in (None, digest):
-        raise ApplyError(f"the store's {model['name']} has digest {digest}, the registry says {model['digest']}")
-    return digest
+    digest, wanted = _digest(current), model["digest"]
+    if digest is None or wanted in (None, digest):
+        return current, digest
+    others = (layout.model_store / _STORE_VERSIONS / model["directory"]).glob(f"*/{MANIFEST}")
+    found = next((path.parent.resolve() for path in others if _digest(path.parent) == wanted), None)
+    if found is None:
+        raise ApplyError(f"the store's {model['name']} has digest {digest}, the registry says {wanted}")
+    return found, wanted
+
+
+def _digest(version: Path) -> str | None:
+    digest = files.read_json(version / MANIFEST).get("digest")
+    return digest if isinstance(digest, str) else None
+
+
+def _name(origin: Path, content: str) -> str:
+    """A copy's name: the store's for a version that it knows by one, else by what is in it."""
+    versions = (parent.name for parent in origin.parents)
+    return origin.name if _STORE_VERSIONS in versions else content.rpartition(":")[2][:_NAME_CHARS]
 
 
 def _sources(origin: Path) -> Iterator[Source]:
@@ -122,85 +166,65 @@ def _sources(origin: Path) -> Iterator[Source]:
             yield Source(name, facts.st_size, facts.st_mtime_ns, known.get(name, {}).get("sha256"))
 
 
-def _listing(sources: tuple[Source, ...]) -> list[list[Any]]:
-    return [[source.path, source.size, source.changed] for source in sources]
+def _listing(sources: tuple[Source, ...]) -> str:
+    """What stands for the content of a model that was not published: its files' names, sizes and times."""
+    rows = "\n".join(f"{source.path} {source.size} {source.changed}" for source in sources)
+    return f"files:{sha256(rows.encode()).hexdigest()}"
 
 
 def _unreadable(origin: Path, error: OSError) -> ApplyError:
     return ApplyError(f"{origin} cannot be read ({error.strerror or error}); is it being published?")
 
 
-def _unwritable(target: Path, missing: int, error: OSError) -> ApplyError:
+def _unwritable(target: Path, error: OSError, missing: int | None = None) -> ApplyError:
     """The local disk's failure, in words of its own: nothing is wrong with the store."""
     reason = f"{target} cannot be written ({error.strerror or error})"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        left = "" if missing is None else f"{missing / 1024**3:.1f} GiB of the model are still to be copied; "
         return ApplyError(
-            f"{reason}: {missing / 1024**3:.1f} GiB of the model are still to be copied; remove models that are not "
-            "served or other files from this disk, then apply again"
+            f"{reason}: {left}remove models that are not served or other files from this disk, then apply again"
         )
     return ApplyError(
         f"{reason}; see dmesg and the directory's owner; if the disk is broken, deallocate the VM and start it"
     )
 
 
-def _copy(origin: Path, target: Path, sources: tuple[Source, ...], published: str | None) -> None:
-    progress = _Progress(sum(source.size for source in sources))
+def _copy(origin: Path, sources: tuple[Source, ...], copies: Copies, version: str) -> None:
+    """Make a version's files complete, all but its record."""
+    target, progress = copies.version(version), _Progress(sum(source.size for source in sources))
+    others = [copies.version(known) for known in copies.known() if known != version and not known.startswith(BY_HAND)]
     try:
-        _renew(origin, target, sources, progress)
-        files.write_json(target / RECORD, {"files": _listing(sources), **({"digest": published} if published else {})})
-    except OSError as error:  # the store's own are sentences already
-        raise _unwritable(target, progress.missing, error) from error
-
-
-def _renew(origin: Path, target: Path, sources: tuple[Source, ...], progress: _Progress) -> None:
-    """Make the target's files the store's; its record is away as long as they are of two versions."""
-    wanted = {source.path for source in sources}
-    differing = [source for source in sources if not _is_current(target / source.path, source, progress)]
-    partials = {source.partial for source in differing}
-    _sweep(target, wanted | partials, f"*{_PARTIAL}")
-    together = _fit_together(target, wanted | partials, differing)
-    if together:
-        for source in differing:
+        missing = [source for source in sources if not _is_here(target, source, others, progress)]
+        _make_room(copies, version, missing)
+        for source in missing:
             _copy_file(origin / source.path, target / source.partial, source, progress)
-    (target / RECORD).unlink(missing_ok=True)
-    _sync(target)
-    if not together:
-        _sweep(target, wanted | partials)
-    for source in differing:
-        if not together:
-            _copy_file(origin / source.path, target / source.partial, source, progress)
-        (target / source.partial).replace(target / source.path)
-    _sweep(target, wanted)
-    for folder in {(target / source.path).parent for source in differing}:
-        _sync(folder)
+            (target / source.partial).replace(target / source.path)
+        for folder in {target, *((target / source.path).parent for source in sources)}:
+            sync(folder)
+    except OSError as error:
+        raise _unwritable(copies.public, error, progress.missing) from error
 
 
-def _is_current(path: Path, source: Source, progress: _Progress) -> bool:
-    if not path.is_file() or (path.stat().st_size, path.stat().st_mtime_ns) != (source.size, source.changed):
+def _is_here(target: Path, source: Source, others: list[Path], progress: _Progress) -> bool:
+    """Whether a file of the copy is there already, or in another copy, which then shares it."""
+    place = target / source.path
+    found = next((path for path in (place, *(other / source.path for other in others)) if _is(path, source)), None)
+    if found is None:
         return False
-    if source.sha256 is not None and _hash(path) != source.sha256:
-        return False
+    if found != place:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.unlink(missing_ok=True)
+        os.link(found, place)
     progress.add(source.size)
     return True
 
 
-def _others(target: Path, keep: set[str], pattern: str = "*") -> list[Path]:
-    return [p for p in target.rglob(pattern) if p.is_file() and p.relative_to(target).as_posix() not in keep]
-
-
-def _sweep(target: Path, keep: set[str], pattern: str = "*") -> None:
-    for path in _others(target, keep, pattern):
-        path.unlink()
-
-
-def _sync(folder: Path) -> None:
-    """Names that were made, changed or removed in a directory survive a power cut from here on."""
-    if folder.is_dir():
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+def _is(path: Path, source: Source) -> bool:
+    if not path.is_file() or path.stat().st_size != source.size:
+        return False
+    if source.sha256 is not None:
+        return _hash(path) == source.sha256
+    return path.stat().st_mtime_ns == source.changed
 
 
 def _size(path: Path) -> int:
@@ -254,42 +278,45 @@ def _hash_into(digest: Any, path: Path, count: int) -> None:
             count -= len(chunk)
 
 
-def _fit_together(target: Path, keep: set[str], differing: list[Source]) -> bool:
-    """Whether the new files fit beside the old ones; if not, they replace them one by one.
+def _make_room(copies: Copies, version: str, missing: list[Source]) -> None:
+    """Remove older copies where the new one does not fit beside them; the served one only if nothing else helps.
 
     Raises:
-        ApplyError: not even that fits.
+        ApplyError: not even that helps.
     """
-    missing = [source.size - min(_size(target / source.partial), source.size) for source in differing]
+    target = copies.version(version)
+    needed = sum(source.size - min(_size(target / source.partial), source.size) for source in missing)
     existing = next(parent for parent in (target, *target.parents) if parent.is_dir())
-    room = shutil.disk_usage(existing).free - _RESERVE_BYTES
-    if sum(missing) <= max(room, 0):
-        return True
-    needed, peaks = -sum(_size(path) for path in _others(target, keep)), []
-    for source, count in zip(differing, missing, strict=True):
-        peaks.append(needed + count)
-        needed += count - _size(target / source.path)
-    if max(peaks) > room:
-        free, most = (room + _RESERVE_BYTES) / 1024**3, max(*peaks, 0) / 1024**3
+    free = shutil.disk_usage(existing).free
+    lacking = needed + _RESERVE_BYTES - free if needed else 0
+    if lacking <= 0:
+        return
+    doomed = copies.sacrifice(lacking, sparing=version)
+    if copies.freed(doomed) < lacking:
         raise ApplyError(
-            f"{existing} has {free:.0f} GiB free, the model needs {most:.0f} GiB "
+            f"{existing} has {free / 1024**3:.0f} GiB free, the model needs {needed / 1024**3:.0f} GiB "
             f"and {_RESERVE_BYTES / 1024**3:.0f} GiB reserve; remove models that are not served"
         )
-    say(
-        f"{target} has no room for the old and the new files together: replacing one by one; "
-        "an engine that restarts meanwhile may fail"
-    )
-    return False
+    if copies.served in doomed:
+        say(
+            f"{copies.public} has no room for two versions: the served one is removed first; an engine that restarts "
+            "before the new one is complete has to wait for it, and there is none to go back to"
+        )
+    copies.remove(doomed)
 
 
-def _download(model: Mapping[str, Any], target: Path, bundle: Path, token: str) -> None:
-    """Ask the hub, with its own client from the bundle's environment; it resumes by itself."""
+def _download(model: Mapping[str, Any], bundle: Path, token: str, copies: Copies) -> str:
+    """Ask the hub, with its own client from the bundle's environment; it resumes by itself. Returns the copy's name."""
+    asked = f"{model['repository']}@{model['revision']}"
+    version = f"hub-{sha256(asked.encode()).hexdigest()[:_NAME_CHARS]}"
+    if copies.record(version):
+        return version
     program = bundle / "venv" / "bin" / "hf"
     if not program.is_file():
         raise ApplyError(f"{model['name']} is not in the model store, and the hub's client is not installed yet")
     say(f"{model['name']} is not in the model store; fetching {model['repository']} from the hub")
     revision = ["--revision", model["revision"]] if model["revision"] else []
-    command = [str(program), "download", model["repository"], *revision, "--local-dir", str(target)]
+    command = [str(program), "download", model["repository"], *revision, "--local-dir", str(copies.version(version))]
     env = {"HF_TOKEN": token} if token else {}
     try:
         commands.run([*command, "--exclude", "original/*"], deadline_s=_HUB_DEADLINE_S, env=env)
@@ -299,7 +326,8 @@ def _download(model: Mapping[str, Any], target: Path, bundle: Path, token: str) 
             "store, or set the secret model_hub_token for a model that needs a licence",
             failure.log,
         ) from failure
-    files.write_json(target / RECORD, {"revision": model["revision"]})
+    copies.complete(version, {"revision": model["revision"], "repository": model["repository"]})
+    return version
 
 
 class _Progress:

@@ -171,8 +171,8 @@ def test_from_the_other_node(head: Node, worker: Node, show: Callable[[str, obje
     assert head.plan.serving.ray_gcs_port in reached, "the scan works"
 
 
-def test_publish_while_both_serve(head: Node, worker: Node) -> None:
-    """A model is published on the head while both serve: the worker's next staging has it, whole."""
+def test_publish_while_both_serve(head: Node, worker: Node, bundle: Bundle) -> None:
+    """A model is published on the head while both serve: a restart does not take it, the worker's next apply does."""
     directory = head.shell.out("ls /mnt/nvme/workspace/models").split()[0]
     files = "/mnt/nvme/workspace/scratch/files"
     head.shell.out(
@@ -183,9 +183,20 @@ def test_publish_while_both_serve(head: Node, worker: Node) -> None:
     for node in (head, worker):
         assert node.serves("hl")
     staged = f"/mnt/nvme/workspace/models/{directory}"
+    versions = f"/mnt/nvme/workspace/models/.versions/{directory}"
     before = worker.shell.out(f"cat {staged}/generation_config.json")
+    served = worker.status()["weights"]["version"]
     worker.shell.out("systemctl restart huddle-models.service", timeout_s=300)
-    assert worker.shell.out(f"cat {staged}/generation_config.json") == "{}\n" != before
+    assert worker.shell.out(f"cat {staged}/generation_config.json") == before != "{}\n"
+    applied = worker.apply(bundle)
+    assert applied.code == 0, f"{applied.out}\n{applied.err}"
+    assert worker.shell.out(f"cat {staged}/generation_config.json") == "{}\n"
+    assert worker.shell.out(f"cat {versions}/previous/generation_config.json") == before
+    assert worker.shell.out(f"basename $(readlink {versions}/previous)").strip() == served
+    assert worker.status()["weights"]["version"] in head.shell.out("huddle models published")
+    shared = worker.shell.out(f"stat -Lc '%h %U' {staged}/model.safetensors").split()
+    assert shared == ["2", "huddle"], "what is alike takes no room of its own"
+    assert worker.shell.out(f"stat -c %U {staged} {versions}/previous") == "huddle\nhuddle\n"
     # The staged copy brings the version's manifest along.
     sums = "find . -type f -not -name '.*' -not -name huddle-manifest.json -exec sha256sum {} + | sort"
     assert worker.shell.out(f"cd {staged} && {sums}") == head.shell.out(f"cd {files} && {sums}")

@@ -103,6 +103,11 @@ def test_a_salt_changes_global_names_only() -> None:
     assert changed == GLOBAL
 
 
+def test_a_workbook_is_its_stacks_own() -> None:
+    """Its name is a GUID, which Azure wants to be another for each."""
+    assert plan().names.workbook == plan().names.workbook != plan(name_salt="two").names.workbook
+
+
 def test_models_and_node_counts_rename_nothing() -> None:
     assert plan(serving={"models": {"llama-3.1-8b": {}}}, nodes={"count": 1}).names == plan().names
 

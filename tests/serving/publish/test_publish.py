@@ -125,6 +125,27 @@ def test_a_publication_that_was_cut_off_goes_on_where_it_was(store: StoreLayout,
     assert [said for said in copied if said.startswith("copy ")] == ["copy a", "copy b"]
 
 
+def test_what_counts_as_copied_is_on_the_disk(
+    store: StoreLayout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a power cut the next attempt does not copy it again."""
+    synced, fsync = [], os.fsync
+
+    def note(descriptor: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        fsync(descriptor)
+
+    def cut(said: str) -> None:
+        if said == "copy b":
+            raise Killed
+
+    monkeypatch.setattr(os, "fsync", note)
+    with pytest.raises(Killed):
+        publish(release(tmp_path / "r", a=b"1", b=b"2"), store, step=cut)
+    content, record = (next(n for n, name in enumerate(synced) if key in name) for key in ("a.", "copied"))
+    assert content < record
+
+
 def test_a_file_that_was_replaced_since_the_cut_is_copied_again(store: StoreLayout, tmp_path: Path) -> None:
     made = release(tmp_path / "r", a=b"1", b=b"2")
 

@@ -68,6 +68,7 @@ def test_a_serving_node_is_told_in_one_object(ledger: Ledger, sources: Sources) 
 
 def test_a_person_sees_the_same(ledger: Ledger, sources: Sources) -> None:
     ledger.warn("1 of 2 nodes have not joined Ray")
+    ledger.note(weights={"model": "llama-3.2-3b", "version": "0123456789ab"})
     ledger.finish(State.SERVING, BUNDLE)
     verdict.write(sources.verdict, verdict="well", ready=True, reason="tokens come", restarts=2)
     text = show().stdout
@@ -78,6 +79,7 @@ def test_a_person_sees_the_same(ledger: Ledger, sources: Sources) -> None:
         "probe     well: tokens come; 2 restarts within the hour",
         "GPUs      1",
         "versions  vllm 0.26.0",
+        "weights   llama-3.2-3b  version 0123456789ab",
         "model     hl  prompt 555555555555",
         "warning   1 of 2 nodes have not joined Ray",
     ):

@@ -21,6 +21,7 @@ from typing import Any
 
 from cloud_init import archive, contents
 from cloud_init.huddle_apply import main as program
+from cloud_init.huddle_apply.copies import Copies
 from cloud_init.huddle_apply.layout import Layout
 from tests.unit.cloud_init.rendered import built
 
@@ -33,6 +34,7 @@ RAY, MODELS, VLLM, WRAPPER, PROBE = (
     "huddleai_api.service",
     "huddle-probe.service",
 )
+MODEL = "Llama-3.2-3B-Instruct"
 FIREWALL = "huddle-firewall.service"
 ALL = f"{FIREWALL} {RAY} {MODELS} {VLLM} {WRAPPER} {PROBE}"
 MOUNTS = "mnt-nvme.mount huddle-workspace.service mnt-models.mount"
@@ -123,12 +125,22 @@ class FakeNode:
     root: Path
     fake: Path
     port: int = 0
-    dumb: set[str] = field(default_factory=set)  # digests of bundles that never answer
+    dumb: set[str] = field(default_factory=set)  # digests of bundles, and names of copies, that never answer
     requests: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def layout(self) -> Layout:
         return Layout(self.root)
+
+    @property
+    def copies(self) -> Copies:
+        """Of the model that it serves."""
+        return Copies.of(self.layout, MODEL)
+
+    @property
+    def store(self) -> Path:
+        """The model in the store, as somebody put it there by hand."""
+        return self.layout.model_store / MODEL
 
     @property
     def environment(self) -> dict[str, str]:
@@ -200,10 +212,9 @@ def running(folder: Path) -> Iterator[FakeNode]:
     credentials.mkdir(parents=True)
     for name in ("backend_key", "ray_token"):
         (credentials / name).write_text(f"{KEY if name == 'backend_key' else 'canary-ray-token'}\n", encoding="utf-8")
-    store = node.layout.model_store / "Llama-3.2-3B-Instruct"
-    store.mkdir(parents=True)
-    (store / "config.json").write_text("{}", encoding="utf-8")
-    (store / "model.safetensors").write_bytes(bytes(range(256)) * 64)
+    node.store.mkdir(parents=True)
+    (node.store / "config.json").write_text("{}", encoding="utf-8")
+    (node.store / "model.safetensors").write_bytes(bytes(range(256)) * 64)
     node.layout.workspace.mkdir(parents=True)
     server = ThreadingHTTPServer(("127.0.0.1", 0), _wrapper(node))
     node.port = server.server_port
@@ -223,7 +234,7 @@ def _wrapper(node: FakeNode) -> type[BaseHTTPRequestHandler]:
             question = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             node.requests.append(question)
             digest = node.serving()
-            if digest is None or digest in node.dumb:
+            if digest is None or {digest, node.copies.served} & node.dumb:
                 return self._answer(503, {"error": {"message": "the engine is not ready"}})
             if self.headers["X-Backend-Key"] != KEY:
                 return self._answer(401, {"error": {"message": "the backend key is not valid"}})

@@ -131,9 +131,10 @@ class TestCutOff:
     def test_what_never_served_is_not_said_to_serve(self, node: FakeNode, cut: tuple[Delivered, Delivered]) -> None:
         _, after = cut
         node.set("gpus", "")
-        assert apply(node, after) == 1
-        assert "serves as before" not in node.status()["reason"]
-        assert node.status()["bundle"] == after.digest
+        for bundle in (after, deliver(node.port, replace={"another": b""})):
+            assert apply(node, bundle) == 1
+            assert "serves as before" not in node.status()["reason"]
+            assert node.status()["bundle"] == after.digest
 
 
 class TestBeforeTheSwitch:

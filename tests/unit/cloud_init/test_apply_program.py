@@ -144,6 +144,7 @@ def test_a_service_that_left_the_bundle_is_stopped_and_its_files_go(node: FakeNo
         "reload": "",
         "credentials": ["jupyter_token"],
         "follows": [],
+        "reads_model": False,
     }
     first = deliver(
         node.port,

@@ -194,6 +194,16 @@ def test_a_model_across_nodes_is_launched_by_the_head_over_ray() -> None:
     assert json_of("distributed", f"nodes/{WORKER}/node.json")["expects"]["answers"] == []
 
 
+@pytest.mark.parametrize(
+    ("kind", "expected"), [("dev", {Unit.MODELS}), ("distributed", {Unit.MODELS, Unit.RAY})], ids=["dev", "distributed"]
+)
+def test_another_copy_of_the_model_restarts_who_holds_a_part_of_it(kind: str, expected: set[Unit]) -> None:
+    """The engine follows. Ray's workers of a model across nodes would load one copy here and another there."""
+    for host in (HEAD, WORKER):
+        rows = json_of(kind, f"nodes/{host}/node.json")["services"]
+        assert {row["unit"] for row in rows if row["reads_model"]} == expected
+
+
 def test_every_replica_serves_by_itself() -> None:
     for host in (HEAD, WORKER):
         node = json_of("dev", f"nodes/{host}/node.json")

@@ -34,6 +34,14 @@ def test_each_command_is_one_line_of_a_shell_that_becomes_root_and_knows_the_con
     assert built("dev").digest in scripts.apply
 
 
+def test_a_reboot_leaves_what_was_copied() -> None:
+    """Between the copy and its application a node may restart; systemd empties `D` directories at boot."""
+    rules = subprocess.run(["systemd-tmpfiles", "--cat-config"], capture_output=True, text=True, check=True).stdout
+    emptied = {line.split()[1] for line in rules.splitlines() if line.startswith("D")}
+    assert "/tmp" in emptied
+    assert str(Path(over_ssh.scripts(NODE, built("dev")).archive_path).parent) not in emptied
+
+
 NAMES = st.sampled_from(["backend_key", "ray_token", "model_hub_token"])
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=80)
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from cloud_init.huddle_apply import staging
+from cloud_init.huddle_apply.copies import RECORD, Copies
 from cloud_init.huddle_apply.failure import ApplyError
 from cloud_init.huddle_apply.layout import Layout
 from huddle.publish import writer
@@ -38,7 +39,28 @@ class Place(NamedTuple):
     bundle: Path
 
     def stage(self, token: str = "", **changes: Any) -> None:
+        """As a bundle that is applied does it: beside what is served, then switched to."""
+        self.prepare(token, **changes)
+        self.switch(changes.get("directory", "Model-1B"))
+
+    def prepare(self, token: str = "", **changes: Any) -> None:
         staging.stage(self.layout, {**MODEL, **changes}, self.bundle, token)
+
+    def boot(self, **changes: Any) -> None:
+        staging.stage(self.layout, {**MODEL, **changes}, self.bundle, "", keep=True)
+
+    def switch(self, directory: str = "Model-1B") -> None:
+        copies = Copies.of(self.layout, directory)
+        assert copies.staged is not None
+        copies.serve(copies.staged)
+
+    @property
+    def copies(self) -> Copies:
+        return Copies.of(self.layout, "Model-1B")
+
+    @property
+    def record(self) -> dict[str, Any]:
+        return self.copies.record(self.copies.served)
 
 
 @pytest.fixture
@@ -55,9 +77,7 @@ def place(tmp_path: Path) -> Place:
 
 def tree(folder: Path) -> dict[str, bytes]:
     return {
-        p.relative_to(folder).as_posix(): p.read_bytes()
-        for p in folder.rglob("*")
-        if p.is_file() and p.name != staging.RECORD
+        p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file() and p.name != RECORD
     }
 
 
@@ -81,21 +101,27 @@ def test_what_was_published_since_is_renewed_and_what_was_removed_goes(place: Pl
     assert tree(place.copy) == tree(place.store)
 
 
+def begun(place: Place) -> Path:
+    """Where the version that the store has now is copied to."""
+    sources = tuple(staging._sources(place.store.resolve()))
+    content = staging._digest(place.store.resolve()) or staging._listing(sources)
+    return place.copies.version(staging._name(place.store.resolve(), content))
+
+
 def partial(place: Place, name: str) -> Path:
     """Where a file of the store is copied to."""
-    found = place.copy / next(
-        source.partial for source in staging._sources(place.store.resolve()) if source.path == name
-    )
+    source = next(one for one in staging._sources(place.store.resolve()) if one.path == name)
+    found = begun(place) / source.partial
     found.parent.mkdir(parents=True, exist_ok=True)
     return found
 
 
 def test_a_copy_that_was_cut_off_goes_on_where_it_was(place: Place) -> None:
-    begun = partial(place, "sub/weights.safetensors")
-    begun.write_bytes(b"X" * 100)  # told apart from the store's bytes: they are not read again
+    part = partial(place, "sub/weights.safetensors")
+    part.write_bytes(b"X" * 100)  # told apart from the store's bytes: they are not read again
     place.stage()
     assert (place.copy / "sub/weights.safetensors").read_bytes() == b"X" * 100 + WEIGHTS[100:]
-    assert not begun.exists()
+    assert not part.exists()
 
 
 @pytest.mark.parametrize("kept_time", [False, True])
@@ -103,9 +129,7 @@ def test_another_file_of_the_same_size_is_not_continued(place: Place, kept_time:
     """A store filled by hand has no manifest that would notice the mixture."""
     weights = place.store / "sub/weights.safetensors"
     weights.write_bytes(b"1" * 1000)
-    begun = partial(place, "sub/weights.safetensors")
-    begun.write_bytes(b"1" * 500)
-    (begun.parent / "weights.safetensors.partial").write_bytes(b"0" * 500)  # as an older staging named it
+    partial(place, "sub/weights.safetensors").write_bytes(b"1" * 500)
     before = weights.stat().st_mtime_ns
     weights.write_bytes(b"2" * (2000 if kept_time else 1000))
     os.utime(weights, ns=(before, before) if kept_time else (10**18, 10**18))
@@ -142,65 +166,25 @@ def renewed(place: Place) -> dict[str, bytes]:
     return before
 
 
-def served(place: Place) -> dict[str, bytes]:
-    return {name: content for name, content in tree(place.copy).items() if not name.endswith(".partial")}
-
-
 @pytest.mark.parametrize("call", [1, 2])
-def test_a_cut_while_files_are_copied_leaves_what_is_served(
-    place: Place, monkeypatch: pytest.MonkeyPatch, call: int
+@pytest.mark.parametrize("at", ["copied", "renamed"])
+def test_a_cut_leaves_what_is_served_and_goes_on(
+    place: Place, monkeypatch: pytest.MonkeyPatch, at: str, call: int
 ) -> None:
     before = renewed(place)
     with monkeypatch.context() as patch:
-        cut_at(patch, staging, "_copy_file", call)
+        cut_at(patch, staging if at == "copied" else Path, "_copy_file" if at == "copied" else "replace", call)
         with pytest.raises(KeyboardInterrupt):
-            place.stage()
-    assert served(place) == before
-    assert (place.copy / staging.RECORD).exists()
+            place.prepare()
+    assert tree(place.copy) == before
+    assert place.record
+    kept = {path.stat().st_ino for path in begun(place).rglob("*") if path.is_file()}
+    assert len(kept) == call - (at == "copied")
+    place.boot()
+    assert tree(place.copy) == before
     place.stage()
     assert tree(place.copy) == tree(place.store)
-
-
-@pytest.mark.parametrize("call", [1, 2])
-def test_a_cut_among_the_renames_is_noticed_and_nothing_is_copied_again(
-    place: Place, monkeypatch: pytest.MonkeyPatch, call: int
-) -> None:
-    renewed(place)
-    with monkeypatch.context() as patch:
-        cut_at(patch, Path, "replace", call)
-        with pytest.raises(KeyboardInterrupt):
-            place.stage()
-    assert not (place.copy / staging.RECORD).exists()
-    kept = [path.stat().st_ino for path in place.copy.rglob("*.partial")]
-    assert len(kept) == 3 - call
-    leave(monkeypatch, 0)  # none is needed
-    place.stage()
-    assert tree(place.copy) == tree(place.store)
-    assert {*kept} <= {path.stat().st_ino for path in place.copy.rglob("*") if path.is_file()}
-
-
-def test_files_that_do_not_fit_beside_the_old_ones_replace_them_one_by_one(
-    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (place.store / "old.txt").write_text("old", encoding="utf-8")
-    renewed(place)
-    (place.store / "old.txt").unlink()
-    leave(monkeypatch, staging._RESERVE_BYTES + len(WEIGHTS) + 3)
-    copied: list[str] = []
-    real = staging._copy_file
-
-    def copy(origin: Path, *arguments: Any) -> None:
-        assert not (place.copy / staging.RECORD).exists()
-        assert not (place.copy / "old.txt").exists()
-        assert not list(place.copy.rglob("*.partial"))
-        copied.append(origin.name)
-        real(origin, *arguments)
-
-    monkeypatch.setattr(staging, "_copy_file", copy)
-    place.stage()
-    assert copied == ["config.json", "weights.safetensors"]
-    assert tree(place.copy) == tree(place.store)
-    assert "no room for the old and the new files together: replacing one by one" in capsys.readouterr().out
+    assert kept <= {path.stat().st_ino for path in place.copy.rglob("*") if path.is_file()}
 
 
 @pytest.mark.parametrize(
@@ -258,15 +242,156 @@ def test_a_file_that_is_written_meanwhile_is_noticed(place: Place, monkeypatch: 
     longer = [staging.Source("config.json", 99, 1), staging.Source("sub/weights.safetensors", len(WEIGHTS), 1)]
     monkeypatch.setattr(staging, "_sources", lambda _: iter(longer))
     with pytest.raises(ApplyError, match=r"config\.json changed while it was copied"):
-        place.stage()
-    assert not (place.copy / staging.RECORD).exists()
+        place.boot()
+    assert place.copies.served is None
+    assert not any(place.copies.record(version) for version in place.copies.known())
 
 
 def test_a_full_disk_is_said_before_anything_is_copied(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     leave(monkeypatch, 0)
     with pytest.raises(ApplyError, match=r"has 0 GiB free, the model needs 0 GiB and 4 GiB reserve"):
+        place.prepare()
+    assert place.copies.known() == []
+
+
+class TestVersions:
+    """The new copy is made ready beside the one that is served."""
+
+    def test_what_is_served_changes_at_the_switch(self, place: Place) -> None:
+        before = renewed(place)
+        old = place.copies.served
+        place.prepare()
+        assert tree(place.copy) == before
+        place.switch()
+        assert tree(place.copy) == tree(place.store)
+        assert place.copies.previous == old
+        assert old is not None
+        assert tree(place.copies.version(old)) == before
+
+    def test_a_boot_keeps_the_copy_that_is_served(self, place: Place) -> None:
+        before = renewed(place)
+        place.boot()
+        assert tree(place.copy) == before
+
+    def test_a_boot_with_a_blank_disk_takes_the_newest(self, place: Place) -> None:
+        renewed(place)
+        shutil.rmtree(place.copies.models)
+        place.boot()
+        assert tree(place.copy) == tree(place.store)
+
+    def test_a_boot_does_not_keep_what_is_not_whole(self, place: Place) -> None:
         place.stage()
-    assert not place.copy.exists()
+        (place.copy / RECORD).unlink()
+        (place.copy / "config.json").unlink()
+        place.boot()
+        assert tree(place.copy) == tree(place.store)
+        assert place.record
+
+    def test_what_is_alike_is_shared(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+        place.stage()
+        (place.store / "config.json").write_text('{"new": 1}', encoding="utf-8")
+        weights = (place.copy / "sub/weights.safetensors").stat().st_ino
+        leave(monkeypatch, staging._RESERVE_BYTES + 10)  # a linked file needs none
+        place.stage()
+        assert tree(place.copy) == tree(place.store)
+        assert (place.copy / "sub/weights.safetensors").stat().st_ino == weights
+
+    def test_the_one_before_is_kept_and_older_ones_go(self, place: Place) -> None:
+        for text in "abc":
+            (place.store / "config.json").write_text(text, encoding="utf-8")
+            place.stage()
+        place.prepare()
+        copies = place.copies
+        assert sorted(copies.known()) == sorted(map(str, {copies.served, copies.previous}))
+        assert (place.copy / "config.json").read_text(encoding="utf-8") == "c"
+        assert (copies.version(str(copies.previous)) / "config.json").read_text(encoding="utf-8") == "b"
+
+    def test_room_is_made_from_the_oldest(
+        self, place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        renewed(place)
+        place.stage()
+        served, previous = place.copies.served, place.copies.previous
+        (place.store / "sub/weights.safetensors").write_bytes(b"3" * len(WEIGHTS))
+        leave(monkeypatch, staging._RESERVE_BYTES + 1000)
+        place.prepare()
+        assert served in place.copies.known()
+        assert previous not in place.copies.known()
+        assert "no room" not in capsys.readouterr().out
+
+    def test_the_served_one_goes_when_nothing_else_helps(
+        self, place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        renewed(place)
+        leave(monkeypatch, staging._RESERVE_BYTES + 1000)
+        place.boot()
+        assert len(place.copies.known()) == 1, "nothing is needed to keep it"
+        place.prepare()
+        assert place.copies.served is None
+        assert "no room for two versions: the served one is removed first" in capsys.readouterr().out
+        place.boot()
+        assert tree(place.copy) == tree(place.store)
+
+    def test_the_served_one_stays_when_not_even_that_helps(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+        before = renewed(place)
+        (place.store / "more").write_bytes(b"1" * 3000)
+        leave(monkeypatch, staging._RESERVE_BYTES + 1000)
+        with pytest.raises(ApplyError, match="remove models that are not served"):
+            place.prepare()
+        assert tree(place.copy) == before
+
+    def test_a_cut_while_an_old_one_is_removed_leaves_nothing_that_looks_whole(
+        self, place: Place, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        place.stage()
+        name = str(place.copies.served)
+        with monkeypatch.context() as patch:
+            cut_at(patch, shutil, "rmtree", 1)
+            with pytest.raises(KeyboardInterrupt):
+                place.copies.remove([name])
+        assert place.copies.served is None
+        place.boot()
+        assert tree(place.copy) == tree(place.store)
+        assert not list(place.copies.folder.glob(".doomed*"))
+
+    @pytest.mark.parametrize("directory", ["Model-1B", "org/language/hl"])
+    def test_a_model_that_was_put_there_by_hand_is_served_on(self, place: Place, directory: str) -> None:
+        shutil.rmtree(place.store)
+        made = place.layout.workspace / "models" / directory
+        made.mkdir(parents=True)
+        (made / "config.json").write_text("mine", encoding="utf-8")
+        place.boot(directory=directory)
+        assert made.is_symlink()
+        assert tree(made) == {"config.json": b"mine"}
+
+    def test_what_was_put_there_by_hand_gives_way_to_the_stores_and_is_kept(self, place: Place) -> None:
+        place.copy.mkdir(parents=True)
+        (place.copy / "config.json").write_text("mine", encoding="utf-8")
+        place.stage()
+        assert tree(place.copy) == tree(place.store)
+        assert tree(place.copies.version(str(place.copies.previous))) == {"config.json": b"mine"}
+
+    def test_what_is_being_copied_by_hand_is_not_touched(self, place: Place) -> None:
+        place.copy.mkdir(parents=True)
+        (place.copy / "weights").write_bytes(b"half")
+        with pytest.raises(ApplyError, match=r"Model-1B was made by hand and has no config\.json; complete .* move it"):
+            place.prepare()
+        assert tree(place.copy) == {"weights": b"half"}
+
+    def test_an_empty_directory_is_no_model(self, place: Place) -> None:
+        place.copy.mkdir(parents=True)
+        place.stage()
+        assert tree(place.copy) == tree(place.store)
+
+
+def test_a_version_that_was_copied_into_a_store_by_hand_is_named_by_its_content(place: Place) -> None:
+    """Its directory has one name whatever lies there."""
+    for text, digest in (("{}", "sha256:1234"), ("[]", "sha256:5678")):
+        (place.store / "config.json").write_text(text, encoding="utf-8")
+        (place.store / staging.MANIFEST).write_text(json.dumps({"digest": digest, "files": {}}), encoding="utf-8")
+        place.stage()
+        assert place.copies.served == digest[-4:]
+        assert (place.copy / "config.json").read_text(encoding="utf-8") == text
 
 
 class TestPublished:
@@ -289,7 +414,8 @@ class TestPublished:
         done = publish()
         place.stage(digest=done.digest)
         assert (place.copy / "weights").read_bytes() == WEIGHTS
-        assert json.loads((place.copy / staging.RECORD).read_text(encoding="utf-8"))["digest"] == done.digest
+        assert place.record["digest"] == done.digest
+        assert place.copies.served == done.version, "what `huddle models published` says"
 
     def test_the_same_version_is_not_even_looked_at_again(
         self, place: Place, publish: Publish, monkeypatch: pytest.MonkeyPatch
@@ -319,11 +445,11 @@ class TestPublished:
 
     def test_a_copy_that_goes_on_is_checked_from_its_beginning(self, place: Place, publish: Publish) -> None:
         publish()
-        begun = partial(place, "weights")
-        begun.write_bytes(b"X" * 100)
+        part = partial(place, "weights")
+        part.write_bytes(b"X" * 100)
         with pytest.raises(ApplyError, match="is not what its manifest says"):
             place.stage()
-        begun.write_bytes(WEIGHTS[:100])
+        part.write_bytes(WEIGHTS[:100])
         place.stage()
         assert (place.copy / "weights").read_bytes() == WEIGHTS
 
@@ -341,6 +467,48 @@ class TestPublished:
         monkeypatch.setattr(staging, "_copy_file", copy)
         place.stage()
         assert ((place.copy / "config.json").read_bytes(), (place.copy / "weights").read_bytes()) == (b"{}", WEIGHTS)
+
+    def test_the_version_that_the_registry_names_is_taken_from_the_store(self, place: Place, publish: Publish) -> None:
+        """The store's one before: a bundle that still names it comes to a node with a blank disk."""
+        first = publish()
+        second = publish(weights=b"new")
+        place.stage(digest=first.digest)
+        assert (place.copy / "weights").read_bytes() == WEIGHTS
+        place.stage(digest=second.digest)
+        assert (place.copy / "weights").read_bytes() == b"new"
+
+    def test_the_version_that_the_registry_names_may_lie_here(self, place: Place, publish: Publish) -> None:
+        first = publish()
+        place.stage()
+        publish(weights=b"new")
+        place.stage()
+        shutil.rmtree(place.layout.model_store)
+        place.stage(digest=first.digest)
+        assert (place.copy / "weights").read_bytes() == WEIGHTS
+
+    def test_a_boot_keeps_only_the_version_that_the_registry_names(self, place: Place, publish: Publish) -> None:
+        publish()
+        place.stage()
+        second = publish(weights=b"new")
+        place.boot(digest=second.digest)
+        assert (place.copy / "weights").read_bytes() == b"new"
+
+    def test_the_same_content_is_shared_whenever_it_was_published(self, place: Place, publish: Publish) -> None:
+        publish()
+        place.stage()
+        weights = (place.copy / "weights").stat().st_ino
+        publish(**{"config.json": b"[]"})
+        os.utime(place.store.resolve() / "weights", ns=(10**18, 10**18))
+        place.stage()
+        assert ((place.copy / "config.json").read_bytes(), (place.copy / "weights").stat().st_ino) == (b"[]", weights)
+
+    def test_what_the_local_disk_has_damaged_is_not_shared(self, place: Place, publish: Publish) -> None:
+        publish()
+        place.stage()
+        (place.copy / "weights").write_bytes(WEIGHTS[::-1])
+        publish(**{"config.json": b"[]"})
+        place.stage()
+        assert (place.copy / "weights").read_bytes() == WEIGHTS
 
     def test_another_digest_than_the_registrys_is_refused(self, place: Place, publish: Publish) -> None:
         publish()
@@ -366,15 +534,24 @@ class TestTheHub:
         self.client(place, 'mkdir -p "$6"\necho "$HF_TOKEN" >"$6/token"\necho "$@" >"$6/words"\n')
         place.stage("canary", revision="abc")
         words = (place.copy / "words").read_text(encoding="utf-8").split()
-        assert words == f"download org/Model-1B --revision abc --local-dir {place.copy} --exclude original/*".split()
+        into = place.copies.version(str(place.copies.served))
+        assert words == f"download org/Model-1B --revision abc --local-dir {into} --exclude original/*".split()
         assert (place.copy / "token").read_text(encoding="utf-8") == "canary\n"
-        assert json.loads((place.copy / staging.RECORD).read_text(encoding="utf-8")) == {"revision": "abc"}
+        assert place.record["revision"] == "abc"
 
     def test_it_is_fetched_again_for_another_revision_only(self, place: Place) -> None:
-        self.client(place, 'mkdir -p "$6"\necho x >>"$6/count"\n')
-        for revision in ("a", "a", "b"):
+        self.client(place, 'mkdir -p "$6"\necho "$4" >>"$6/asked"\necho x >>"${0%/*}/count"\n')
+        for revision in ("a", "a", "b", "a"):
             place.stage(revision=revision)
-        assert (place.copy / "count").read_text(encoding="utf-8") == "x\nx\n"
+            assert (place.copy / "asked").read_text(encoding="utf-8") == f"{revision}\n"
+        assert (place.bundle / "venv/bin/count").read_text(encoding="utf-8") == "x\nx\n"
+
+    def test_a_download_that_failed_goes_on_where_it_was(self, place: Place) -> None:
+        self.client(place, 'mkdir -p "$6"\necho x >>"$6/part"\n[[ $(wc -l <"$6/part") -eq 2 ]]\n')
+        with pytest.raises(ApplyError):
+            place.boot(revision="a")
+        place.boot(revision="a")
+        assert (place.copy / "part").read_text(encoding="utf-8") == "x\nx\n"
 
     def test_a_refusal_says_what_to_do(self, place: Place) -> None:
         self.client(place, "echo 'canary 401 Unauthorized' >&2\nexit 1\n")
@@ -382,7 +559,7 @@ class TestTheHub:
             ApplyError, match=r"neither in the model store nor to be had from the hub .* model_hub_token"
         ):
             place.stage()
-        assert not (place.copy / staging.RECORD).exists()
+        assert place.copies.served is None
 
 
 def test_the_copy_keeps_the_stores_times(place: Place) -> None:

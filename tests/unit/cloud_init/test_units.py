@@ -183,6 +183,10 @@ def test_applying_at_boot_does_not_wait_for_itself() -> None:
     assert {"multi-user.target", "cloud-final.service"} <= set(after)
 
 
+def test_a_start_takes_no_new_version_of_the_model() -> None:
+    assert "/opt/huddle/current/apply --stage --keep\n" in unit_files("dev")[Unit.MODELS]
+
+
 def test_staging_may_look_at_the_shared_disk() -> None:
     """PrivateDevices= sets a device policy for the whole unit, commands with full rights (`+`) included."""
     text = unit_files("dev")[Unit.MODELS]

@@ -57,6 +57,8 @@ def publish(
         if one.repaired:
             what = f"was damaged, {', '.join(one.repaired)} replaced:"
         typer.echo(f"{one.model} {what} version {one.version} ({one.bytes / 1e9:.1f} GB, {one.digest[:19]}…)")
+    if any(one.changed for one in done):
+        typer.echo("nodes take it when a bundle is applied to them: docs/runbooks/models.md")
 
 
 def published(*, store: StoreDirectory = None, as_json: AsJson = False) -> None:

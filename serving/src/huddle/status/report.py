@@ -98,6 +98,7 @@ def lines(status: Mapping[str, Any]) -> list[str]:
             for _ in [0]
             if status["versions"]
         ),
+        ("weights", _weights(status.get("weights"))),
         *(("model", f"{one['model']}  prompt {_short(one['prompt_sha256'])}") for one in status["models"]),
         *(("warning", warning) for warning in status.get("warnings", ())),
     ]
@@ -139,6 +140,10 @@ def _probe(probe: Mapping[str, Any] | None) -> str:
         return f"silent for {probe['age_s']:.0f} s; see journalctl -u huddle-probe"
     again = f"; {probe['restarts']} restarts within the hour" if probe["restarts"] else ""
     return f"{probe['verdict']}: {probe['reason']}{again}"
+
+
+def _weights(weights: Mapping[str, Any] | None) -> str | None:
+    return f"{weights['model']}  version {weights['version']}" if weights else None
 
 
 def _short(digest: Any) -> str | None:

@@ -1,0 +1,170 @@
+"""Where a model's copies lie on the NVMe: whole versions aside, as in the store, and links that say which one counts.
+
+<workspace>/models/.versions/<directory>/<version>/…   a copy; whole once it holds its record
+<workspace>/models/.versions/<directory>/staged        link to the one that staging has made ready
+<workspace>/models/.versions/<directory>/previous      link to the one that was served before
+<workspace>/models/<directory>                         link to the one that is served: what the engine reads
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import files
+from .failure import ApplyError
+from .layout import Layout
+
+RECORD = ".staged.json"
+BY_HAND = "by-hand"
+_VERSIONS = ".versions"
+_STAGED = "staged"
+_PREVIOUS = "previous"
+_DOOMED = ".doomed-"
+
+
+@dataclass(frozen=True)
+class Copies:
+    """The copies of one model. `directory`: its place in every store, such as `huddle-ai/language/hl`."""
+
+    models: Path
+    directory: str
+
+    @classmethod
+    def of(cls, layout: Layout, directory: str) -> Copies:
+        """Those on a node."""
+        return cls(layout.workspace / "models", directory)
+
+    @property
+    def public(self) -> Path:
+        """Where engines look for the model."""
+        return self.models / self.directory
+
+    @property
+    def folder(self) -> Path:
+        """What holds the versions."""
+        return self.models / _VERSIONS / self.directory
+
+    def version(self, name: str) -> Path:
+        """One version's directory."""
+        return self.folder / name
+
+    @property
+    def served(self) -> str | None:
+        """The version that the engine reads."""
+        return self._target(self.public)
+
+    @property
+    def staged(self) -> str | None:
+        """The version that staging has made ready last."""
+        return self._target(self.folder / _STAGED)
+
+    @property
+    def previous(self) -> str | None:
+        """The version that was served before."""
+        return self._target(self.folder / _PREVIOUS)
+
+    def known(self) -> list[str]:
+        """Every version here, whole or not."""
+        if not self.folder.is_dir():
+            return []
+        return sorted(p.name for p in self.folder.iterdir() if p.is_dir() and not p.is_symlink() and p.name[0] != ".")
+
+    def record(self, version: str | None) -> dict[str, Any]:
+        """What is known of a whole copy; empty for one that is not whole."""
+        return files.read_json(self.version(version) / RECORD) if version else {}
+
+    def complete(self, version: str, record: dict[str, Any]) -> None:
+        """A copy is whole from here on."""
+        files.write_json(self.version(version) / RECORD, record)
+
+    def note_staged(self, version: str) -> None:
+        """Name the version that the next switch is to serve."""
+        if self.staged != version:
+            files.link(self.folder / _STAGED, Path(version))
+
+    def serve(self, version: str) -> None:
+        """Let engines that start from now on read a version."""
+        before = self.served
+        if before == version:
+            return
+        if before is not None:
+            files.link(self.folder / _PREVIOUS, Path(before))
+        self.public.parent.mkdir(parents=True, exist_ok=True)
+        up = Path(*[".."] * len(Path(self.directory).parts[:-1]))
+        files.link(self.public, up / _VERSIONS / self.directory / version)
+
+    def adopt(self) -> None:
+        """A directory that somebody has filled by hand, where the link belongs, becomes a version and is served on.
+
+        Raises:
+            ApplyError: it holds something, and no model.
+        """
+        if self.public.is_symlink() or not self.public.is_dir():
+            return
+        if not any(self.public.iterdir()):
+            self.public.rmdir()
+            return
+        if not (self.public / "config.json").is_file():
+            raise ApplyError(
+                f"{self.public} was made by hand and has no config.json; complete the model there, or move it away"
+            )
+        names = itertools.chain([BY_HAND], (f"{BY_HAND}-{number}" for number in itertools.count(2)))
+        version = next(name for name in names if not self.version(name).exists())
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.public.rename(self.version(version))
+        self.complete(version, {"by_hand": True})
+        self.serve(version)
+
+    def tidy(self) -> None:
+        """Remove what is neither served, nor was before, nor is about to be."""
+        kept = {self.served, self.staged, self.previous}
+        self.remove(version for version in self.known() if version not in kept)
+
+    def remove(self, versions: Iterable[str]) -> None:
+        """Remove versions: their names first, so that what is half removed does not look whole."""
+        for version in versions:
+            self.version(version).rename(self.folder / f"{_DOOMED}{version}")
+        for doomed in self.folder.glob(f"{_DOOMED}*"):
+            shutil.rmtree(doomed)
+
+    def sacrifice(self, needed: int, sparing: str) -> list[str]:
+        """The versions to remove for so many bytes, the served one last; all there are where that is not enough."""
+        linked = [self.previous, self.staged, self.served]
+        order = [version for version in self.known() if version not in linked]
+        order += [version for version in dict.fromkeys(linked) if version is not None]
+        chosen: list[str] = []
+        for version in order:
+            if self.freed(chosen) >= needed:
+                break
+            if version != sparing:
+                chosen.append(version)
+        return chosen
+
+    def freed(self, versions: Iterable[str]) -> int:
+        """Bytes that come free when these go together: a file shared with one that stays does not."""
+        facts = [path.lstat() for version in versions for path in self.version(version).rglob("*") if not path.is_dir()]
+        gone = Counter(fact.st_ino for fact in facts)
+        return sum({fact.st_ino: fact.st_size for fact in facts if gone[fact.st_ino] == fact.st_nlink}.values())
+
+    def _target(self, link: Path) -> str | None:
+        """The version that a link leads to; None when it leads nowhere or elsewhere."""
+        if not link.is_symlink():
+            return None
+        target = link.resolve()
+        return target.name if target.parent == self.folder.resolve() and target.is_dir() else None
+
+
+def sync(folder: Path) -> None:
+    """Names that were made in a directory survive a power cut from here on."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,167 @@
+"""A new version of the served model: taken with a way back, by an apply and not by a restart."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from cloud_init.huddle_apply import commands, readiness
+from cloud_init.huddle_apply import main as program
+from cloud_init.huddle_apply.copies import Copies
+from tests.unit.cloud_init.node import (
+    MODEL,
+    MODELS,
+    MOUNTS,
+    VLLM,
+    WRAPPER,
+    Delivered,
+    FakeNode,
+    apply,
+    deliver,
+    engine_changed,
+)
+
+
+@pytest.fixture
+def bundle(node: FakeNode) -> Delivered:
+    """It serves, and a new version of its model lies in the store."""
+    bundle = deliver(node.port)
+    assert apply(node, bundle) == 0
+    node.calls()
+    (node.store / "config.json").write_text('{"new": 1}', encoding="utf-8")
+    return bundle
+
+
+@pytest.fixture
+def old(node: FakeNode, bundle: Delivered) -> str:
+    """The copy that serves."""
+    assert node.copies.served is not None
+    return node.copies.served
+
+
+@pytest.fixture
+def new(node: FakeNode, old: str) -> str:
+    """The copy that the next apply makes, which never answers."""
+    before = set(node.copies.known())
+    node.unpack(engine_changed(node.port))
+    assert program.main([engine_changed(node.port).digest, "--stage"]) == 0
+    (name,) = set(node.copies.known()) - before
+    node.dumb.add(name)
+    return name
+
+
+def config(node: FakeNode) -> str:
+    return (node.copies.public / "config.json").read_text(encoding="utf-8")
+
+
+def test_an_apply_takes_it_and_restarts_who_reads_it(node: FakeNode, bundle: Delivered, old: str) -> None:
+    assert apply(node, bundle) == 0
+    assert config(node) == '{"new": 1}'
+    assert node.calls("stop", "start") == [
+        f"systemctl stop {WRAPPER}",
+        f"systemctl stop {VLLM}",
+        f"systemctl stop {MODELS}",
+        f"systemctl start --no-block {MOUNTS} {MODELS} {VLLM} {WRAPPER}",
+    ]
+    assert node.status()["weights"] == {"model": "llama-3.2-3b", "version": node.copies.served}
+    assert (node.copies.previous, node.copies.served == old) == (old, False)
+    assert apply(node, bundle) == 0
+    assert node.calls("stop") == [], "it is taken once"
+
+
+def test_a_boot_does_not_take_it(node: FakeNode, old: str) -> None:
+    assert program.main(["--boot"]) == 0
+    assert (node.copies.served, config(node)) == (old, "{}")
+    assert node.calls("stop") == []
+    assert node.status()["weights"]["version"] == old
+
+
+def test_one_that_never_answers_gives_way_to_the_one_before(
+    node: FakeNode, bundle: Delivered, old: str, new: str
+) -> None:
+    assert apply(node, bundle) == 1
+    status = node.status()
+    assert (status["state"], status["bundle"]) == ("rolled-back", bundle.digest)
+    assert status["reason"].startswith("not ready after 1 s")
+    assert status["reason"].endswith(f"; copy {old} of the model serves again")
+    assert (node.copies.served, config(node), status["weights"]["version"]) == (old, "{}", old)
+    assert node.calls("start")[-1] == f"systemctl start --no-block {MOUNTS} {MODELS} {VLLM} {WRAPPER}"
+    node.dumb.clear()
+    assert apply(node, bundle) == 0, "it can be tried again"
+    assert node.copies.served == new
+
+
+def test_with_a_bundle_that_never_answers_both_go_back(node: FakeNode, bundle: Delivered, old: str) -> None:
+    after = engine_changed(node.port)
+    node.dumb.add(after.digest)
+    assert apply(node, after) == 1
+    assert (node.serving(), node.copies.served) == (bundle.digest, old)
+    assert node.status()["reason"].endswith(f"; bundle {bundle.digest[:12]} serves again")
+    assert node.status()["weights"]["version"] == old
+
+
+def test_neither_answers(node: FakeNode, bundle: Delivered, old: str, new: str) -> None:
+    node.dumb.add(old)
+    assert apply(node, bundle) == 1
+    assert node.status()["state"] == "failed"
+    assert node.status()["reason"].endswith(f"; copy {old} of the model does not serve either")
+
+
+def test_after_a_cut_before_its_first_answer_the_boot_goes_back(
+    node: FakeNode, bundle: Delivered, old: str, new: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def end(*_: object) -> None:
+        raise SystemExit
+
+    with monkeypatch.context() as patched:
+        patched.setattr(readiness, "wait", end)
+        with pytest.raises(SystemExit):
+            apply(node, bundle)
+    assert node.copies.served == new
+    assert program.main(["--boot"]) == 0
+    assert node.copies.served == old
+    assert node.status()["state"] == "rolled-back"
+
+
+def test_what_cannot_be_copied_leaves_what_serves(node: FakeNode, bundle: Delivered, old: str) -> None:
+    (node.store / "config.json").unlink()
+    (node.store / "config.json").mkdir()  # no model any more
+    (node.copies.public / ".staged.json").unlink()
+    assert apply(node, bundle) == 1
+    status = node.status()
+    assert (status["failed_phase"], node.copies.served) == ("staging", old)
+    assert status["weights"]["version"] == old
+
+
+def test_a_bundle_with_another_model_leaves_the_copies_of_the_one_before(node: FakeNode, bundle: Delivered) -> None:
+    other = node.layout.model_store / "Other"
+    other.mkdir()
+    (other / "config.json").write_text("other", encoding="utf-8")
+    files = next(path for path in bundle.files if path.endswith("/model.json"))
+    model = bundle.files[files].replace(MODEL.encode(), b"Other")
+    after = deliver(node.port, replace={files: model})
+    node.dumb.add(after.digest)
+    assert apply(node, after) == 1
+    assert config(node) == "{}"
+    node.dumb.clear()
+    assert apply(node, after) == 0
+    assert (Copies.of(node.layout, "Other").public / "config.json").read_text(encoding="utf-8") == "other"
+    assert config(node) == "{}", "it stays, for a bundle that names it again"
+
+
+def test_links_in_the_services_directories_are_made_as_their_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root would follow a link that a service has put in the way."""
+    monkeypatch.setattr(commands, "SERVICE_USER", "nobody")
+    root, nobody = os.geteuid() == 0, pwd.getpwnam("nobody").pw_uid
+    before = (os.geteuid(), os.getegid(), os.getgroups())
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own lies in one that only root may enter
+        link = Path(folder) / "link"
+        Path(folder).chmod(0o777)
+        with commands.as_service_user():
+            link.symlink_to("x")
+        assert link.lstat().st_uid == (nobody if root else before[0])
+    assert (os.geteuid(), os.getegid(), os.getgroups()) == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets as random
 import time
 import urllib.error
@@ -10,6 +11,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from . import files
@@ -20,6 +22,7 @@ from .ledger import Ledger
 IDENTITY_ENDPOINT = "http://169.254.169.254/metadata/identity/oauth2/token"
 VAULT_RESOURCE = "https://vault.azure.net"
 VAULT_API_VERSION = "7.4"
+HUB_TOKEN = "HF_TOKEN"  # noqa: S105 - a variable's name, the one that the hub's client reads
 _REQUEST_S = 10.0
 _PAUSE_S = 5.0
 _GENERATED_BYTES = 32
@@ -31,6 +34,16 @@ class Vault:
 
     uri: str
     client_id: str
+
+
+def hub_token(layout: Layout) -> str:
+    """The model hub's token: from systemd's credentials in the unit, from our own files as root; "" without one."""
+    folder = os.environ.get("CREDENTIALS_DIRECTORY")
+    path = Path(folder) if folder else layout.credentials
+    try:
+        return (path / "model_hub_token").read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
 
 
 def fetch(layout: Layout, wanted: Mapping[str, Any], vault: Vault | None, ledger: Ledger, deadline_s: float) -> None:

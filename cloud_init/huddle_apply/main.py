@@ -16,52 +16,23 @@ from __future__ import annotations
 
 import argparse
 import fcntl
-import json
 import os
-import shutil
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from hashlib import sha256
-from pathlib import Path
-from typing import Any
 
-from . import (
-    commands,
-    credentials,
-    disks,
-    files,
-    libraries,
-    machine,
-    readiness,
-    restarts,
-    rootfs,
-    staging,
-    store,
-    systemd,
-)
-from .copies import Copies
+from . import credentials, files, staging, store
+from .application import LOCK_FOR_PARENT, Application
 from .credentials import Vault
 from .failure import ApplyError
 from .layout import Layout
-from .ledger import Ledger, State, say
+from .ledger import say
 from .unpacked import Unpacked
-
-_LOCK_FOR_PARENT = "--locked"
-_GOING_BACK = "HUDDLE_GOING_BACK"
-"""In the environment of a program that is gone back to: what fails then must not go back to what failed before it. A
-variable, because a bundle made before there was one ignores it."""
-_HUB_TOKEN = "HF_TOKEN"  # noqa: S105 - a variable's name, the one that the hub's client reads
-_ARCHIVES_KEPT = 3
-_LOG_CHARS = 3000
-"""A run command shows the last 4 KiB of what a script says."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one of the three forms."""
+    """Run one of the forms."""
     options = _parse(arguments)
     os.umask(0o022)  # a run command's own mask would lock the services out of their libraries
     layout = Layout.from_environment()
@@ -87,7 +58,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--stage", action="store_true", help="only stage the model files")
     parser.add_argument("--keep", action="store_true", help="with --stage: a whole copy that is served stays")
     parser.add_argument("--open-store", action="store_true", help="only mount the model store anew")
-    parser.add_argument(_LOCK_FOR_PARENT, action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument(LOCK_FOR_PARENT, action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if bool(options.vault_uri) != bool(options.identity_client_id):
         parser.error("--vault-uri and --identity-client-id go together")
@@ -128,7 +99,7 @@ def _stage(layout: Layout, host: str, digest: str | None, *, keep: bool) -> int:
         return 1
     try:
         bundle = Unpacked.open(layout.bundles, digest, host)
-        token = os.environ.get(_HUB_TOKEN) or _hub_token(layout)
+        token = os.environ.get(credentials.HUB_TOKEN) or credentials.hub_token(layout)
         staging.stage(layout, bundle.model, bundle.path, token, keep=keep)
     except ApplyError as error:
         sys.stderr.write(f"{error.log}\n{error}\n" if error.log else f"{error}\n")
@@ -146,221 +117,3 @@ def _open_store(layout: Layout, host: str) -> int:
     except ApplyError as error:
         sys.stderr.write(f"{error}\n")
     return 0
-
-
-def _hub_token(layout: Layout) -> str:
-    """From systemd's credentials in the unit, from our own files as root."""
-    folder = os.environ.get("CREDENTIALS_DIRECTORY")
-    path = Path(folder) if folder else layout.credentials
-    try:
-        return (path / "model_hub_token").read_text(encoding="utf-8").strip()
-    except OSError:
-        return ""
-
-
-class Application:
-    """One bundle on its way to serving."""
-
-    def __init__(self, layout: Layout, host: str, digest: str, vault: Vault | None, *, at_boot: bool) -> None:
-        self._layout, self._host, self._digest, self._vault = layout, host, digest, vault
-        self._at_boot = at_boot
-        self._current = layout.serving_digest()
-        self._before = self._last_good() or (None if os.environ.get(_GOING_BACK) else self._current)
-        weights = files.read_json(layout.status).get("weights")
-        self._ledger = Ledger(layout, host, digest)
-        self._ledger.note(weights=weights)
-
-    def _last_good(self) -> str | None:
-        """The bundle that last answered. The link may name one that never did: cut off between switch and answer."""
-        good = files.read_json(self._layout.state).get("good")
-        return good if isinstance(good, str) and (self._layout.bundles / good).is_dir() else None
-
-    def run(self) -> int:
-        """Prepare beside what serves, switch, restart what changed, wait for answers; go back if they don't come."""
-        switched = False
-        try:
-            with self._ledger.phase("bundle"):
-                bundle = self._open()
-            self._prepare(bundle)
-            switched = True
-            self._activate(bundle)
-        except ApplyError as failure:
-            return self._failed(failure, switched=switched)
-        self._remember(good=self._digest, good_copy=[bundle.model["directory"], self._copies(bundle).served])
-        self._tidy()
-        return self._report(self._ledger.finish(State.SERVING, self._digest), 0)
-
-    def _open(self) -> Unpacked:
-        """The bundle as it lies here. One that cannot be used goes, so that its archive is unpacked anew next time."""
-        try:
-            return Unpacked.open(self._layout.bundles, self._digest, self._host)
-        except ApplyError:
-            if self._digest not in (self._current, self._before):
-                shutil.rmtree(self._layout.bundles / self._digest, ignore_errors=True)
-            raise
-
-    def _prepare(self, bundle: Unpacked) -> None:
-        """Everything that can be done while the old bundle serves."""
-        ledger, node, layout = self._ledger, bundle.node, self._layout
-        with ledger.phase("day-0"):
-            machine.wait_for_cloud_init(layout, ledger, bundle.deadline_s("cloud_init"))
-        with ledger.phase("clock"):
-            machine.wait_for_clock(ledger, bundle.deadline_s("clock"))
-        with ledger.phase("driver"):
-            ledger.note(gpus=readiness.check_gpus(node["expects"]["gpus"]))
-        with ledger.phase("packages"):
-            machine.install_packages(node["packages"], bundle.deadline_s("packages"))
-        with ledger.phase("credentials"):
-            credentials.fetch(layout, node["credentials"], self._vault, ledger, bundle.deadline_s("credentials"))
-            for name in node["generated_credentials"]:
-                credentials.generate(layout, name)
-        with ledger.phase("disks"):
-            disks.wait_for_workspace(layout, node["enable"], bundle.deadline_s("disks"))
-        with ThreadPoolExecutor(1) as pool:
-            installing = pool.submit(self._install_libraries, bundle)
-            if not self._at_boot:  # a boot's mount is new, and the unit at boot may not touch disks
-                with ledger.phase("store"):
-                    self._open_store(bundle)
-            # Copying from the store needs no library, so it goes on meanwhile; the hub's client is one of them.
-            if not staging.in_store(layout, bundle.model):
-                installing.result()
-            with ledger.phase("staging"):
-                self._stage_as_service_user(bundle)
-            installing.result()
-
-    def _open_store(self, bundle: Unpacked) -> None:
-        """A store that cannot be had does not stop a node that has its copy; staging says when it needs the store."""
-        try:
-            store.reopen(self._layout, bundle.node["store"], bundle.deadline_s("store"))
-        except ApplyError as failure:
-            self._ledger.warn(str(failure))
-
-    def _stage_as_service_user(self, bundle: Unpacked) -> None:
-        """The same program that the unit runs at boot, as the same user, so that either can go on with the files."""
-        command = [sys.executable, "-B", str(bundle.path / "apply"), bundle.digest, "--stage"]
-        if self._at_boot:  # what changes on a running node changes with a way back, not by a restart
-            command.append("--keep")
-        token = {_HUB_TOKEN: _hub_token(self._layout)}
-        commands.stream(command, deadline_s=bundle.deadline_s("staging"), env=token)
-
-    def _install_libraries(self, bundle: Unpacked) -> None:
-        with self._ledger.phase("libraries"):
-            libraries.install(self._layout, bundle, bundle.deadline_s("libraries"))
-
-    def _activate(self, bundle: Unpacked) -> None:
-        ledger, layout = self._ledger, self._layout
-        state, copies = files.read_json(layout.state), self._copies(bundle)
-        copy = copies.served if self._at_boot else copies.staged
-        services = [self._with_inputs(service, copy) for service in bundle.node["services"]]
-        units = [service["unit"] for service in services]
-        running = state.get("services", {})
-        now = systemd.states([*units, *(unit for unit in running if unit not in units)])
-        alive = {unit for unit, state in now.items() if state.active in ("active", "activating", "reloading")}
-        steady = {unit for unit in alive if now[unit].active != "activating"}
-        wanted = restarts.plan(services, running, alive, steady)
-        with ledger.phase("switch"):
-            systemd.stop(wanted.stop)
-            systemd.disable(wanted.remove)
-            content = {path: (data, mode) for path, data, mode in bundle.rootfs()}
-            changes = rootfs.sync(layout.root, content, state.get("installed", {}))
-            files.link(layout.current, layout.bundles / bundle.digest)
-            if copy is not None:
-                with commands.as_service_user():
-                    copies.serve(copy)
-                ledger.note(weights={"model": bundle.model["name"], "version": copy})
-            # What was started is noted before the start: a crash here starts it once more, never too seldom.
-            kept = {unit: print_ for unit, print_ in running.items() if unit in units and unit not in wanted.start}
-            self._remember(installed=rootfs.digests(content), services=kept)
-        with ledger.phase("services"):
-            if changes.touches("etc/systemd/"):
-                systemd.daemon_reload()
-            if changes.touches("etc/sysctl.d/"):
-                systemd.apply_sysctl()
-            systemd.enable([*bundle.node["enable"], *units])
-            systemd.start([*bundle.node["enable"], *wanted.start])
-            systemd.reload(wanted.reload)
-            self._remember(services={s["unit"]: {key: s[key] for key in ("restart", "reload")} for s in services})
-            ledger.note(restarted=list(wanted.start), reloaded=list(wanted.reload))
-        with ledger.phase("readiness"):
-            readiness.wait(layout, bundle, ledger, bundle.deadline_s("readiness"))
-
-    def _copies(self, bundle: Unpacked) -> Copies:
-        return Copies.of(self._layout, bundle.model["directory"])
-
-    def _with_inputs(self, service: dict[str, Any], copy: str | None) -> dict[str, Any]:
-        """A service whose secret or whose copy of the model has changed is a changed service."""
-        digest = sha256(service["restart"].encode())
-        if service["reads_model"]:
-            digest.update(f"{copy}\0".encode())
-        for name in service["credentials"]:
-            digest.update((self._layout.credentials / name).read_bytes())
-        return {**service, "restart": digest.hexdigest()}
-
-    def _remember(self, **values: Any) -> None:
-        vault = {"vault": {"uri": self._vault.uri, "client_id": self._vault.client_id}} if self._vault else {}
-        state = {**files.read_json(self._layout.state), **vault, **values}
-        files.write_json(self._layout.state, state, 0o600)
-
-    def _failed(self, failure: ApplyError, *, switched: bool) -> int:
-        before, reason = self._before, str(failure)
-        if failure.log:
-            sys.stderr.write(f"{failure.log[-_LOG_CHARS:]}\n")
-        if not switched:
-            serves = self._current is not None and self._current == before != self._digest
-            kept = f"; bundle {before[:12]} serves as before" if before and serves else ""
-            return self._report(self._ledger.finish(State.FAILED, self._current, reason + kept), 1)
-        copy = self._go_back_to_copy()
-        if before is None or (before == self._digest and copy is None):
-            return self._report(self._ledger.finish(State.FAILED, self._digest, reason), 1)
-        what = f"bundle {before[:12]}" if before != self._digest else f"copy {copy} of the model"
-        say(f"{reason}; going back to {what}")
-        with self._ledger.phase("rollback"):
-            # By its own program: each bundle knows how it is to be applied.
-            program = [sys.executable, "-B", str(self._layout.bundles / before / "apply"), before, "--boot"]
-            env = {**os.environ, _GOING_BACK: "1"}
-            back = subprocess.run([*program, _LOCK_FOR_PARENT], env=env, check=False).returncode == 0
-            self._ledger.note(weights=files.read_json(self._layout.status).get("weights"))  # as that program left it
-        if back:
-            reason += f"; {what} serves again"
-            # At boot the node serves and nobody waits for a verdict; to be run again would only lose the reason.
-            return self._report(self._ledger.finish(State.ROLLED_BACK, before, reason), 0 if self._at_boot else 1)
-        reason += f"; {what} does not serve either"
-        return self._report(self._ledger.finish(State.FAILED, before, reason), 1)
-
-    def _go_back_to_copy(self) -> str | None:
-        """Serve the copy of the model that last answered, where another is served now. Returns its name."""
-        directory, version = files.read_json(self._layout.state).get("good_copy") or (None, None)
-        if directory is None:
-            return None
-        copies = Copies.of(self._layout, directory)
-        if copies.served == version or not copies.record(version):
-            return None
-        try:
-            with commands.as_service_user():
-                copies.serve(version)
-        except OSError as error:
-            say(f"warning: {copies.public} cannot be pointed at {version} ({error.strerror})")
-            return None
-        return version
-
-    def _tidy(self) -> None:
-        """Keep this bundle and the one before, the environments that they use, and the archives delivered last."""
-        kept = {self._digest, self._before}
-        archives = sorted(self._layout.incoming.glob("*.tar.bz2"), key=lambda path: path.stat().st_mtime)
-        for archive in archives[:-_ARCHIVES_KEPT]:
-            archive.unlink(missing_ok=True)
-        for path in self._layout.bundles.iterdir():
-            if path.name not in kept:
-                shutil.rmtree(path, ignore_errors=True)
-        used = {link.resolve() for name in libraries.LINKS for link in self._layout.bundles.glob(f"*/{name}")}
-        for path in self._layout.venvs.iterdir() if self._layout.venvs.is_dir() else ():
-            if path.resolve() not in used:
-                shutil.rmtree(path, ignore_errors=True)
-
-    @staticmethod
-    def _report(status: dict[str, Any], code: int) -> int:
-        """The last line is the status as JSON: the run command's output, read by `infra` and by people."""
-        if code:
-            sys.stderr.write(f"huddle-apply: {status['failed_phase']}: {status['reason']}\n")
-        sys.stdout.write(json.dumps(status) + "\n")
-        return code

@@ -122,9 +122,9 @@ def _newest(layout: Layout, model: Mapping[str, Any], bundle: Path, token: str, 
             _copy(origin, sources, copies, version)
             copies.complete(version, {"digest": published, "files": len(sources)})
         return version
-    for known in (copies.served, copies.staged):  # the store is away: what it gave before
-        if known and _fits(copies.record(known), model):
-            return known
+    for former in (copies.served, copies.staged):  # the store is away: what it gave before
+        if former and _fits(copies.record(former), model):
+            return former
     return _download(model, bundle, token, copies)
 
 

@@ -182,6 +182,26 @@ class TestBadInput:
             ("  other:", "  base:", ":6: aliases.base: is also a model's name; choose another"),
             ("directory: org/other", "directory: ../../etc", ":8: aliases.other.directory: must be a path below"),
             ("  base:\n    m", "  Base:\n    m", ":2: models.Base: a served name is lower-case letters"),
+            (
+                "directory: org/other",
+                "directory: Base-Model",
+                ":8: aliases.other.directory: 'Base-Model' is the directory of base; give each a directory of its own",
+            ),
+            (
+                "directory: org/other",
+                "directory: Base-Model/other",
+                ":8: aliases.other.directory: 'Base-Model/other' lies in, or holds, the directory of base; give each",
+            ),
+            (
+                "model: org/Base-Model",
+                "model: org/Base-Model\n    directory: org/other/base",
+                ":9: aliases.other.directory: 'org/other' lies in, or holds, the directory of base; give each",
+            ),
+            (
+                "directory: org/other",
+                "directory: .versions/other",
+                ":8: aliases.other.directory: '.versions/other' has a part that begins with '.'; stores keep",
+            ),
         ],
     )
     def test_one_sentence_with_line_key_and_rule(self, tmp_path, old, new, expected):
@@ -189,6 +209,12 @@ class TestBadInput:
         found = sentences(tmp_path, GOOD.replace(old, new, 1))
         assert found[0].startswith(expected)
         assert len(found) == 1
+
+    def test_two_models_may_share_their_files(self, tmp_path):
+        twice = GOOD.replace(
+            "aliases:", "  again:\n    model: org/Base-Model\n    description: served otherwise\naliases:"
+        )
+        assert set(registry.load(write(tmp_path, twice)).models) == {"base", "again"}
 
     def test_every_problem_is_told_at_once(self, tmp_path):
         text = GOOD.replace("description: a model", "description: 3\n    dtype: 4\n    env: 5")

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -205,6 +205,28 @@ def _cross_checks(
             near = difflib.get_close_matches(alias.base, models, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(models)}"
             yield f"{_at(document, (*key, 'base'))}: no model {alias.base!r}; {hint}"
+    yield from _shared_places(document, models, aliases)
+
+
+def _shared_places(
+    document: yaml_source.Document, models: Mapping[str, Model], aliases: Mapping[str, Alias]
+) -> Iterator[str]:
+    """Directories inside one another: whole versions of one would be taken for files of the other, and tidied away.
+
+    Two models may have the same one, as two ways to serve the same files; an alias has files of its own.
+    """
+    entries = [*(("models", model) for model in models.values()), *(("aliases", alias) for alias in aliases.values())]
+    for number, (section, entry) in enumerate(entries):
+        place = PurePosixPath(entry.store_directory)
+        at = f"{_at(document, (section, entry.name, 'directory'))}: {entry.store_directory!r}"
+        if any(part.startswith(".") for part in place.parts):
+            yield f"{at} has a part that begins with '.'; stores keep versions under such names, choose another"
+        for earlier_section, earlier in entries[:number]:
+            other = PurePosixPath(earlier.store_directory)
+            same = place == other and "aliases" in (section, earlier_section)
+            if same or (place != other and (place.is_relative_to(other) or other.is_relative_to(place))):
+                what = "is" if same else "lies in, or holds,"
+                yield f"{at} {what} the directory of {earlier.name}; give each a directory of its own"
 
 
 def _reserved_words(document: yaml_source.Document, model: Model) -> Iterator[str]:

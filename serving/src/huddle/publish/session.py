@@ -15,7 +15,7 @@ from huddle.publish import disk
 from huddle.publish.disk import DiskError
 from huddle.publish.layout import StoreLayout
 
-LOCK = Path("/run/lock/huddle-publish")
+LOCK = Path("/run/huddle-publish.lock")  # not below /run/lock, where any user could hold it
 WRITER_SILENT_AFTER = timedelta(minutes=2)
 """A writer signs every five seconds; one that has been silent this long is gone (clocks may differ a little)."""
 

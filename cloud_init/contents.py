@@ -103,7 +103,7 @@ def _node(plan: Plan, node: NodePlan, common: Mapping[str, bytes]) -> dict[str, 
     files = {
         f"{own}/ray.env": environment.file(environment.ray(plan, node)),
         f"{own}/engine.env": environment.file(environment.engine(plan, node)),
-        f"{own}/model.json": _json(node_facts.model(node)),
+        f"{own}/model.json": _json(node_facts.model(plan, node)),
         f"{own}/wrapper.yaml": yaml.safe_dump(config, sort_keys=False, allow_unicode=True).encode(),
         # Read by nobody on the node: what of the configuration needs a restart.
         f"{own}/wrapper.fixed.json": _json({key: value for key, value in config.items() if key not in RELOADABLE}),

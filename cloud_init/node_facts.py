@@ -96,7 +96,7 @@ def _store(plan: Plan) -> dict[str, Any]:
     }
 
 
-def model(one: NodePlan) -> dict[str, Any]:
+def model(plan: Plan, one: NodePlan) -> dict[str, Any]:
     """The model whose files must lie on the node's NVMe."""
     entry = catalogue.known().models[one.model]
     return {
@@ -105,6 +105,7 @@ def model(one: NodePlan) -> dict[str, Any]:
         "repository": entry.model,
         "revision": entry.revision,
         "digest": entry.digest,
+        "across_nodes": plan.serving.topology is Topology.DISTRIBUTED,
     }
 
 

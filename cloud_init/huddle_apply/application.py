@@ -70,8 +70,7 @@ class Application:
             self._activate(bundle)
         except ApplyError as failure:
             return self._failed(failure, switched=switched)
-        self._remember(good=self._digest, good_copy=[bundle.model["directory"], self._copies(bundle).served])
-        self._tidy()
+        self._remember_good(bundle)
         return self._report(self._ledger.finish(State.SERVING, self._digest), 0)
 
     def _open(self) -> Unpacked:
@@ -121,9 +120,8 @@ class Application:
 
     def _stage_as_service_user(self, bundle: Unpacked) -> None:
         """The same program that the unit runs at boot, as the same user, so that either can go on with the files."""
-        command = [sys.executable, "-B", str(bundle.path / "apply"), bundle.digest, "--stage"]
-        if self._at_boot:  # what changes on a running node changes with a way back, not by a restart
-            command.append("--keep")
+        keep = ["--keep"] if self._keeps_copy(bundle) else []
+        command = [sys.executable, "-B", str(bundle.path / "apply"), bundle.digest, "--stage", *keep]
         token = {credentials.HUB_TOKEN: credentials.hub_token(self._layout)}
         commands.stream(command, deadline_s=bundle.deadline_s("staging"), env=token)
 
@@ -134,7 +132,7 @@ class Application:
     def _activate(self, bundle: Unpacked) -> None:
         ledger, layout = self._ledger, self._layout
         state, copies = files.read_json(layout.state), self._copies(bundle)
-        copy = copies.served if self._at_boot else copies.staged
+        copy = None if copies.by_hand else copies.served if self._keeps_copy(bundle) else copies.staged
         services = [self._with_inputs(service, copy) for service in bundle.node["services"]]
         units = [service["unit"] for service in services]
         running = state.get("services", {})
@@ -151,7 +149,7 @@ class Application:
             if copy is not None:
                 with commands.as_service_user():
                     copies.serve(copy)
-                ledger.note(weights={"model": bundle.model["name"], "version": copy})
+            ledger.note(weights={"model": bundle.model["name"], "version": copy or "by hand"})
             # What was started is noted before the start: a crash here starts it once more, never too seldom.
             kept = {unit: print_ for unit, print_ in running.items() if unit in units and unit not in wanted.start}
             self._remember(installed=rootfs.digests(content), services=kept)
@@ -170,6 +168,13 @@ class Application:
 
     def _copies(self, bundle: Unpacked) -> Copies:
         return Copies.of(self._layout, bundle.model["directory"])
+
+    def _keeps_copy(self, bundle: Unpacked) -> bool:
+        """Whether a whole copy that is served stays. Else the version that counts is taken, with a way back.
+
+        Nodes that hold parts of one model must take the same version at the same time: by its digest in the registry.
+        """
+        return self._at_boot or (bundle.model["across_nodes"] and not bundle.model["digest"])
 
     def _with_inputs(self, service: dict[str, Any], copy: str | None) -> dict[str, Any]:
         """A service whose secret or whose copy of the model has changed is a changed service."""
@@ -192,8 +197,10 @@ class Application:
         if not switched:
             serves = self._current is not None and self._current == before != self._digest
             kept = f"; bundle {before[:12]} serves as before" if before and serves else ""
+            if self._current is not None and self._lacks_copy(self._current):
+                kept = "; room was made for the new copy of the model: the engine cannot start again before it is whole"
             return self._report(self._ledger.finish(State.FAILED, self._current, reason + kept), 1)
-        copy = self._go_back_to_copy()
+        copy = self._go_back_to_copy(before)
         if before is None or (before == self._digest and copy is None):
             return self._report(self._ledger.finish(State.FAILED, self._digest, reason), 1)
         what = f"bundle {before[:12]}" if before != self._digest else f"copy {copy} of the model"
@@ -211,19 +218,42 @@ class Application:
         reason += f"; {what} does not serve either"
         return self._report(self._ledger.finish(State.FAILED, before, reason), 1)
 
-    def _go_back_to_copy(self) -> str | None:
-        """Serve the copy of the model that last answered, where another is served now. Returns its name."""
-        directory, version = files.read_json(self._layout.state).get("good_copy") or (None, None)
-        copies = Copies.of(self._layout, str(directory))
-        if version is None or copies.served == version or not copies.record(version):
+    def _copies_of(self, digest: str) -> Copies | None:
+        """Those of a bundle's model; None where the bundle cannot be read."""
+        try:
+            return self._copies(Unpacked.open(self._layout.bundles, digest, self._host))
+        except ApplyError:
             return None
+
+    def _lacks_copy(self, digest: str) -> bool:
+        copies = self._copies_of(digest)
+        return copies is not None and copies.public.is_symlink() and copies.served is None
+
+    def _go_back_to_copy(self, before: str | None) -> str | None:
+        """Serve the copy of the model that last answered, where another is served now. Returns its name."""
+        copies = self._copies_of(before) if before else None
+        if copies is None or copies.by_hand or copies.good in (None, copies.served) or not copies.record(copies.good):
+            return None
+        good = str(copies.good)
         try:
             with commands.as_service_user():
-                copies.serve(version)
+                copies.serve(good)
         except OSError as error:
-            say(f"warning: {copies.public} cannot be pointed at {version} ({error.strerror})")
+            say(f"warning: {copies.public} cannot be pointed at {good} ({error.strerror})")
             return None
-        return str(version)
+        return good
+
+    def _remember_good(self, bundle: Unpacked) -> None:
+        """What to go back to from now on. A disk that is full by now takes nothing from a node that serves."""
+        try:
+            with commands.as_service_user():
+                self._copies(bundle).note_good()
+            self._remember(good=self._digest)
+            self._tidy()
+        except OSError as error:
+            self._ledger.warn(
+                f"{error.filename} cannot be written ({error.strerror}); a later failure goes back further"
+            )
 
     def _tidy(self) -> None:
         """Keep this bundle and the one before, the environments that they use, and the archives delivered last."""

@@ -3,12 +3,12 @@
 <workspace>/models/.versions/<directory>/<version>/…   a copy; whole once it holds its record
 <workspace>/models/.versions/<directory>/staged        link to the one that staging has made ready
 <workspace>/models/.versions/<directory>/previous      link to the one that was served before
+<workspace>/models/.versions/<directory>/good          link to the one that answered last
 <workspace>/models/<directory>                         link to the one that is served: what the engine reads
 """
 
 from __future__ import annotations
 
-import itertools
 import os
 import shutil
 from collections import Counter
@@ -18,14 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from . import files
-from .failure import ApplyError
 from .layout import Layout
 
 RECORD = ".staged.json"
-BY_HAND = "by-hand"
 _VERSIONS = ".versions"
 _STAGED = "staged"
 _PREVIOUS = "previous"
+_GOOD = "good"
 _DOOMED = ".doomed-"
 
 
@@ -70,6 +69,16 @@ class Copies:
         """The version that was served before."""
         return self._target(self.folder / _PREVIOUS)
 
+    @property
+    def good(self) -> str | None:
+        """The version that answered last."""
+        return self._target(self.folder / _GOOD)
+
+    @property
+    def by_hand(self) -> bool:
+        """Whether somebody has put a directory where the link belongs. It is theirs: never touched."""
+        return self.public.is_dir() and not self.public.is_symlink()
+
     def known(self) -> list[str]:
         """Every version here, whole or not."""
         if not self.folder.is_dir():
@@ -89,6 +98,11 @@ class Copies:
         if self.staged != version:
             files.link(self.folder / _STAGED, Path(version))
 
+    def note_good(self) -> None:
+        """The version that is served has answered."""
+        if self.served is not None and self.served != self.good:
+            files.link(self.folder / _GOOD, Path(self.served))
+
     def serve(self, version: str) -> None:
         """Let engines that start from now on read a version."""
         before = self.served
@@ -100,31 +114,9 @@ class Copies:
         up = Path(*[".."] * len(Path(self.directory).parts[:-1]))
         files.link(self.public, up / _VERSIONS / self.directory / version)
 
-    def adopt(self) -> None:
-        """A directory that somebody has filled by hand, where the link belongs, becomes a version and is served on.
-
-        Raises:
-            ApplyError: it holds something, and no model.
-        """
-        if self.public.is_symlink() or not self.public.is_dir():
-            return
-        if not any(self.public.iterdir()):
-            self.public.rmdir()
-            return
-        if not (self.public / "config.json").is_file():
-            raise ApplyError(
-                f"{self.public} was made by hand and has no config.json; complete the model there, or move it away"
-            )
-        names = itertools.chain([BY_HAND], (f"{BY_HAND}-{number}" for number in itertools.count(2)))
-        version = next(name for name in names if not self.version(name).exists())
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self.public.rename(self.version(version))
-        self.complete(version, {"by_hand": True})
-        self.serve(version)
-
     def tidy(self) -> None:
-        """Remove what is neither served, nor was before, nor is about to be."""
-        kept = {self.served, self.staged, self.previous}
+        """Remove what is neither served, nor was before, nor is about to be, nor answered last."""
+        kept = {self.served, self.staged, self.previous, self.good}
         self.remove(version for version in self.known() if version not in kept)
 
     def remove(self, versions: Iterable[str]) -> None:
@@ -135,10 +127,10 @@ class Copies:
             shutil.rmtree(doomed)
 
     def sacrifice(self, needed: int, sparing: str) -> list[str]:
-        """The versions to remove for so many bytes, the served one last; all there are where that is not enough."""
-        linked = [self.previous, self.staged, self.served]
-        order = [version for version in self.known() if version not in linked]
-        order += [version for version in dict.fromkeys(linked) if version is not None]
+        """The versions to remove for so many bytes, the best last; all there are where that is not enough."""
+        best_first = [self.good, self.served, self.staged, self.previous]
+        order = [version for version in self.known() if version not in best_first]
+        order += [version for version in reversed(dict.fromkeys(best_first)) if version is not None]
         chosen: list[str] = []
         for version in order:
             if self.freed(chosen) >= needed:

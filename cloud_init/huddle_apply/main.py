@@ -113,7 +113,8 @@ def _open_store(layout: Layout, host: str) -> int:
     try:
         if digest is not None:
             bundle = Unpacked.open(layout.bundles, digest, host)
-            store.reopen(layout, bundle.node["store"], bundle.deadline_s("store"))
+            if not staging.is_served(layout, bundle.model):  # else nothing is needed from there
+                store.reopen(layout, bundle.node["store"], bundle.deadline_s("store"))
     except ApplyError as error:
         sys.stderr.write(f"{error}\n")
     return 0

@@ -5,7 +5,8 @@ A published model has a manifest (`huddle models publish`): every byte is checke
 disk under a mount like ours may change. A model that somebody has copied there by hand is taken as it is.
 
 Each version is a copy of its own, beside the one that is served; which one engines read changes at the switch
-(`copies`). Files that two versions share are linked, not copied.
+(`copies`). Files that two versions share are linked, not copied. A directory that somebody has put where engines look
+is served as it is.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from . import commands, files
-from .copies import BY_HAND, Copies, sync
+from .copies import RECORD, Copies, sync
 from .failure import ApplyError
 from .layout import Layout
 from .ledger import say
@@ -36,6 +37,7 @@ _REPORT_S = 10.0
 _RESERVE_BYTES = 4 * 1024**3
 _HUB_DEADLINE_S = 5400.0
 _NAME_CHARS = 16
+_LOCK = ".lock"
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,17 @@ class Source:
 
 
 def in_store(layout: Layout, model: Mapping[str, Any]) -> bool:
-    """Whether the shared store holds the model."""
-    return (layout.model_store / str(model["directory"]) / "config.json").is_file()
+    """Whether the shared store holds the model. One that cannot be read does not."""
+    try:
+        return (layout.model_store / str(model["directory"]) / "config.json").is_file()
+    except OSError:
+        return False
+
+
+def is_served(layout: Layout, model: Mapping[str, Any]) -> bool:
+    """Whether engines find what they need as it is."""
+    copies = Copies.of(layout, model["directory"])
+    return copies.by_hand or _fits(copies.record(copies.served), model)
 
 
 def stage(layout: Layout, model: Mapping[str, Any], bundle: Path, token: str, *, keep: bool = False) -> None:
@@ -68,37 +79,70 @@ def stage(layout: Layout, model: Mapping[str, Any], bundle: Path, token: str, *,
         ApplyError: neither the store nor the hub has it, or the disk is too small.
     """
     copies = Copies.of(layout, model["directory"])
-    copies.models.mkdir(exist_ok=True)
-    with _alone(copies.models):
-        try:
-            copies.adopt()
-            if keep and _fits(copies.record(copies.served), model):
+    try:
+        copies.models.mkdir(exist_ok=True)
+        with _alone(copies.models):
+            if _is_by_hand(copies, model) or (keep and is_served(layout, model)):
                 return
             version = _newest(layout, model, bundle, token, copies)
-            if keep:
-                copies.serve(version)
-            else:
+            if not keep:
                 copies.note_staged(version)
-            copies.tidy()
-        except OSError as error:  # the store's own are sentences already
-            raise _unwritable(copies.public, error) from error
+            if keep or copies.served is None:  # where nothing is served there is nothing to switch from
+                copies.serve(version)
+            _tidy(copies)
+    except OSError as error:  # the store's own are sentences already
+        raise _unwritable(copies.public, error) from error
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _alone(models: Path) -> Iterator[None]:
     """One staging at a time: at boot the unit and huddle-apply may meet."""
-    descriptor = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(models / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)  # others could hold a lock on the directory
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("waiting for another staging to end")
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)
 
 
+def _is_by_hand(copies: Copies, model: Mapping[str, Any]) -> bool:
+    """Whether what somebody has put where engines look is to be served.
+
+    Raises:
+        ApplyError: it is not what can be served.
+    """
+    if not copies.by_hand:
+        return False
+    if not any(copies.public.iterdir()):
+        copies.public.rmdir()
+        return False
+    theirs = f"{copies.public} was put there by hand"
+    if not (copies.public / "config.json").is_file():
+        raise ApplyError(f"{theirs} and has no config.json; complete the model there, or move it away")
+    away = f"publish it (`huddle models publish {model['name']} --from DIRECTORY`) and move it away"
+    if model["digest"]:
+        raise ApplyError(f"{theirs}, and the registry wants {model['digest']}: {away}")
+    say(f"{theirs} and is served as it is; to take versions again, {away}")
+    return True
+
+
+def _tidy(copies: Copies) -> None:
+    """What cannot be removed stops nobody."""
+    try:
+        copies.tidy()
+    except OSError as error:
+        say(f"warning: {error.filename} cannot be removed ({error.strerror}); remove it by hand")
+
+
 def _fits(record: Mapping[str, Any], model: Mapping[str, Any]) -> bool:
-    """Whether a copy is whole, and what the registry asks for as far as its record tells."""
-    asked = ((record.get(key), model[key]) for key in ("digest", "revision"))
-    return bool(record) and not any(has and wanted and has != wanted for has, wanted in asked)
+    """Whether a copy is whole, and what the registry asks for."""
+    if not record or model["digest"] not in (None, record.get("digest")):
+        return False
+    return "repository" not in record or all(record.get(key) == model[key] for key in ("repository", "revision"))
 
 
 def _newest(layout: Layout, model: Mapping[str, Any], bundle: Path, token: str, copies: Copies) -> str:
@@ -109,23 +153,25 @@ def _newest(layout: Layout, model: Mapping[str, Any], bundle: Path, token: str, 
                 return known
     # Resolved once: a publication changes the link, and this copy must be of one version.
     origin = (layout.model_store / model["directory"]).resolve()
+    former = next((one for one in (copies.served, copies.staged) if one and _fits(copies.record(one), model)), None)
     try:
         origin, published = _version(layout, model, origin)
-        if published and copies.record(_name(origin, published)):
-            return _name(origin, published)
+        if published and copies.record(_name(origin, published, published)):
+            return _name(origin, published, published)
         sources = tuple(_sources(origin))
     except OSError as error:
-        raise _unreadable(origin, error) from error
+        if former is None:
+            raise _unreadable(origin, error) from error
+        say(f"warning: {origin} cannot be read ({error.strerror or error}); the copy that is here serves on")
+        return former
     if sources:
-        version = _name(origin, published or _listing(sources))
+        content = published or _listing(sources)
+        version = _name(origin, published, content)
         if not copies.record(version):
             _copy(origin, sources, copies, version)
             copies.complete(version, {"digest": published, "files": len(sources)})
         return version
-    for former in (copies.served, copies.staged):  # the store is away: what it gave before
-        if former and _fits(copies.record(former), model):
-            return former
-    return _download(model, bundle, token, copies)
+    return former or _download(model, bundle, token, copies)
 
 
 def _version(layout: Layout, model: Mapping[str, Any], current: Path) -> tuple[Path, str | None]:
@@ -135,13 +181,15 @@ def _version(layout: Layout, model: Mapping[str, Any], current: Path) -> tuple[P
         ApplyError: the registry demands a version that the store does not have.
     """
     digest, wanted = _digest(current), model["digest"]
-    if digest is None or wanted in (None, digest):
+    if wanted in (None, digest):
         return current, digest
     others = (layout.model_store / _STORE_VERSIONS / model["directory"]).glob(f"*/{MANIFEST}")
-    found = next((path.parent.resolve() for path in others if _digest(path.parent) == wanted), None)
-    if found is None:
-        raise ApplyError(f"the store's {model['name']} has digest {digest}, the registry says {wanted}")
-    return found, wanted
+    whole = (path.parent.resolve() for path in others if not path.parent.name.startswith("."))
+    found = next((path for path in whole if _digest(path) == wanted), None)
+    if found is None and in_store(layout, model):
+        has = f"has digest {digest}" if digest else "was not published and has no digest"
+        raise ApplyError(f"the store's {model['name']} {has}, the registry says {wanted}")
+    return found or current, wanted
 
 
 def _digest(version: Path) -> str | None:
@@ -149,21 +197,33 @@ def _digest(version: Path) -> str | None:
     return digest if isinstance(digest, str) else None
 
 
-def _name(origin: Path, content: str) -> str:
-    """A copy's name: the store's for a version that it knows by one, else by what is in it."""
-    versions = (parent.name for parent in origin.parents)
-    return origin.name if _STORE_VERSIONS in versions else content.rpartition(":")[2][:_NAME_CHARS]
+def _name(origin: Path, published: str | None, content: str) -> str:
+    """A copy's name: the store's for a version that it has published, else by what is in it."""
+    if published and _STORE_VERSIONS in (parent.name for parent in origin.parents):
+        return origin.name
+    return content.rpartition(":")[2][:_NAME_CHARS]
 
 
 def _sources(origin: Path) -> Iterator[Source]:
-    """The store's files; none when the model is not there. Links are followed: an alias shares its base's files."""
+    """The store's files; none when the model is not there. Links are followed: an alias shares its base's files.
+
+    Raises:
+        ApplyError: a file that the manifest names is missing.
+    """
     if not (origin / "config.json").is_file():
         return
     known = files.read_json(origin / MANIFEST).get("files", {})
+    missing = set(known)
     for path in sorted(origin.rglob("*")):
-        if path.is_file():
+        # Our own marks may come along when somebody fills a store from a node's copy.
+        if path.is_file() and path.name != RECORD and path.suffix != _PARTIAL:
             facts, name = path.stat(), path.relative_to(origin).as_posix()
+            missing.discard(name)
             yield Source(name, facts.st_size, facts.st_mtime_ns, known.get(name, {}).get("sha256"))
+    if missing:
+        raise ApplyError(
+            f"{origin / min(missing)} is missing, although the manifest names it: publish {origin.name} again"
+        )
 
 
 def _listing(sources: tuple[Source, ...]) -> str:
@@ -192,7 +252,7 @@ def _unwritable(target: Path, error: OSError, missing: int | None = None) -> App
 def _copy(origin: Path, sources: tuple[Source, ...], copies: Copies, version: str) -> None:
     """Make a version's files complete, all but its record."""
     target, progress = copies.version(version), _Progress(sum(source.size for source in sources))
-    others = [copies.version(known) for known in copies.known() if known != version and not known.startswith(BY_HAND)]
+    others = [copies.version(known) for known in copies.known() if known != version]
     try:
         missing = [source for source in sources if not _is_here(target, source, others, progress)]
         _make_room(copies, version, missing)
@@ -307,6 +367,10 @@ def _make_room(copies: Copies, version: str, missing: list[Source]) -> None:
 
 def _download(model: Mapping[str, Any], bundle: Path, token: str, copies: Copies) -> str:
     """Ask the hub, with its own client from the bundle's environment; it resumes by itself. Returns the copy's name."""
+    if model["digest"]:
+        raise ApplyError(
+            f"{model['name']} of digest {model['digest']} is neither on this node nor in the model store; publish it"
+        )
     asked = f"{model['repository']}@{model['revision']}"
     version = f"hub-{sha256(asked.encode()).hexdigest()[:_NAME_CHARS]}"
     if copies.record(version):
@@ -321,11 +385,14 @@ def _download(model: Mapping[str, Any], bundle: Path, token: str, copies: Copies
     try:
         commands.run([*command, "--exclude", "original/*"], deadline_s=_HUB_DEADLINE_S, env=env)
     except ApplyError as failure:
+        if shutil.disk_usage(copies.models).free < _RESERVE_BYTES:
+            raise _unwritable(copies.public, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))) from failure
         raise ApplyError(
             f"{model['name']} is neither in the model store nor to be had from the hub ({failure}); publish it to the "
             "store, or set the secret model_hub_token for a model that needs a licence",
             failure.log,
         ) from failure
+    os.sync()  # the hub's client does not
     copies.complete(version, {"revision": model["revision"], "repository": model["repository"]})
     return version
 

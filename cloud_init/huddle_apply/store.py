@@ -59,5 +59,8 @@ def being_written(superblock: bytes) -> bool:
 
 def _superblock(device: str) -> bytes:
     commands.run(["blockdev", "--flushbufs", device], deadline_s=_QUICK_S)
-    with Path(device).open("rb") as disk:
-        return disk.read(2048)
+    try:
+        with Path(device).open("rb") as disk:
+            return disk.read(2048)
+    except OSError as error:
+        raise ApplyError(f"{device} cannot be read ({error.strerror or error}); see dmesg") from error

@@ -146,6 +146,14 @@ def test_what_counts_as_copied_is_on_the_disk(
     assert content < record
 
 
+def test_a_nodes_copy_is_published_without_its_marks(known: Registry, store: StoreLayout, files: Path) -> None:
+    """Its record would make half a copy of it look whole on the next node."""
+    plain = publish(source.of_model(known.resolve(MODEL), files), store)
+    for name in (".staged.json", "huddle-manifest.json", "model.safetensors.0123.partial"):
+        (files / name).write_text("{}", encoding="utf-8")
+    assert publish(source.of_model(known.resolve(MODEL), files), store).digest == plain.digest
+
+
 def test_a_file_that_was_replaced_since_the_cut_is_copied_again(store: StoreLayout, tmp_path: Path) -> None:
     made = release(tmp_path / "r", a=b"1", b=b"2")
 

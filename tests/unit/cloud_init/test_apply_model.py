@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import pwd
+import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from cloud_init.huddle_apply import commands, readiness
+from cloud_init.huddle_apply import commands, readiness, store
 from cloud_init.huddle_apply import main as program
 from cloud_init.huddle_apply.copies import Copies
 from tests.unit.cloud_init.node import (
@@ -135,6 +139,88 @@ def test_what_cannot_be_copied_leaves_what_serves(node: FakeNode, bundle: Delive
     status = node.status()
     assert (status["failed_phase"], node.copies.served) == ("staging", old)
     assert status["weights"]["version"] == old
+
+
+def test_a_copy_that_had_to_make_room_is_not_said_to_serve(
+    node: FakeNode, bundle: Delivered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The served one was removed for it, and it did not become whole."""
+    shutil.rmtree(node.copies.version(str(node.copies.served)))
+    node.set("gpus", "")
+    assert apply(node, bundle) == 1
+    assert "serves as before" not in node.status()["reason"]
+    assert node.status()["reason"].endswith(
+        "; room was made for the new copy of the model: the engine cannot start again before it is whole"
+    )
+
+
+def test_a_model_across_nodes_stays_until_the_registry_names_another(node: FakeNode, bundle: Delivered) -> None:
+    """Nodes are applied to at different times, and hold parts of one model."""
+    path = next(path for path in bundle.files if path.endswith("/model.json"))
+    facts = json.loads(bundle.files[path]) | {"across_nodes": True}
+    assert apply(node, deliver(node.port, replace={path: json.dumps(facts).encode()})) == 0
+    assert config(node) == "{}"
+    digest = "sha256:" + "7" * 64
+    (node.store / "huddle-manifest.json").write_text(json.dumps({"digest": digest, "files": {}}), encoding="utf-8")
+    named = {path: json.dumps({**facts, "digest": digest}).encode()}
+    assert apply(node, deliver(node.port, replace=named)) == 0
+    assert config(node) == '{"new": 1}'
+
+
+def test_a_model_that_was_put_there_by_hand_is_served(node: FakeNode, bundle: Delivered) -> None:
+    node.copies.public.unlink()
+    node.copies.public.mkdir()
+    (node.copies.public / "config.json").write_text("mine", encoding="utf-8")
+    assert apply(node, bundle) == 0
+    assert config(node) == "mine"
+    assert node.status()["restarted"] == [MODELS, VLLM, WRAPPER]
+    assert node.status()["weights"]["version"] == "by hand"
+    after = engine_changed(node.port)
+    node.dumb.add(after.digest)
+    assert apply(node, after) == 1
+    assert (config(node), node.serving()) == ("mine", bundle.digest)
+
+
+def test_a_dead_store_does_not_stop_a_node_that_has_its_copy(
+    node: FakeNode, bundle: Delivered, old: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A share whose server is away: mounted, and every look at it fails."""
+    real = Path.stat
+
+    def dead(path: Path, **options: Any) -> os.stat_result:
+        if path.is_relative_to(node.layout.model_store):
+            raise OSError(errno.EHOSTDOWN, os.strerror(errno.EHOSTDOWN), str(path))
+        return real(path, **options)
+
+    monkeypatch.setattr(Path, "stat", dead)
+    assert program.main(["--boot"]) == 0
+    assert node.copies.served == old
+
+
+def test_a_full_disk_after_the_answer_takes_nothing_away(
+    node: FakeNode, bundle: Delivered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: Copies) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "good")
+
+    monkeypatch.setattr(Copies, "note_good", full)
+    assert apply(node, bundle) == 0
+    status = node.status()
+    assert status["state"] == "serving"
+    assert status["warnings"] == ["good cannot be written (No space left on device); a later failure goes back further"]
+
+
+def test_a_start_needs_nothing_from_the_store_where_a_copy_is_served(
+    node: FakeNode, bundle: Delivered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even its mount: a publication may be running on it."""
+    opened: list[object] = []
+    monkeypatch.setattr(store, "reopen", lambda *_: opened.append(1))
+    assert program.main(["--open-store"]) == 0
+    assert not opened
+    shutil.rmtree(node.copies.models)
+    assert program.main(["--open-store"]) == 0
+    assert opened
 
 
 def test_a_bundle_with_another_model_leaves_the_copies_of_the_one_before(node: FakeNode, bundle: Delivered) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -105,7 +106,7 @@ def begun(place: Place) -> Path:
     """Where the version that the store has now is copied to."""
     sources = tuple(staging._sources(place.store.resolve()))
     content = staging._digest(place.store.resolve()) or staging._listing(sources)
-    return place.copies.version(staging._name(place.store.resolve(), content))
+    return place.copies.version(staging._name(place.store.resolve(), staging._digest(place.store.resolve()), content))
 
 
 def partial(place: Place, name: str) -> Path:
@@ -228,6 +229,56 @@ def test_a_store_that_is_away_does_not_stop_a_node_that_has_its_copy(place: Plac
     assert tree(place.copy) == before
 
 
+def test_a_store_that_cannot_be_read_does_not_stop_a_node_that_has_its_copy(
+    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place.stage()
+    before = tree(place.copy)
+
+    def dead(*_: Any) -> Any:
+        raise OSError(errno.EHOSTDOWN, os.strerror(errno.EHOSTDOWN))
+
+    monkeypatch.setattr(staging, "_sources", dead)
+    place.stage()
+    assert tree(place.copy) == before
+    assert "cannot be read (Host is down); the copy that is here serves on" in capsys.readouterr().out
+
+
+def test_a_store_that_was_filled_from_a_nodes_copy_gives_its_files_only(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node's mark would make the half copy look whole."""
+    (place.store / RECORD).write_text('{"digest": null}', encoding="utf-8")
+    (place.store / "weights.0123.partial").write_bytes(b"half")
+    with monkeypatch.context() as patch:
+        cut_at(patch, staging, "_copy_file", 2)
+        with pytest.raises(KeyboardInterrupt):
+            place.boot()
+    assert place.copies.served is None
+    place.boot()
+    assert set(tree(place.copy)) == {"config.json", "sub/weights.safetensors"}
+
+
+def test_two_stagings_wait_for_each_other(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    models = place.layout.workspace / "models"
+    models.mkdir()
+    with ThreadPoolExecutor(1) as pool:
+        with staging._alone(models):
+            waiting = pool.submit(place.boot)
+            with pytest.raises(TimeoutError):
+                waiting.result(timeout=0.3)
+            assert place.copies.known() == []
+        waiting.result()
+    assert "waiting for another staging to end" in capsys.readouterr().out
+    assert (models / ".lock").stat().st_mode & 0o777 == 0o600, "nobody else can hold it"
+    assert tree(place.copy) == tree(place.store)
+
+
+def test_what_was_not_published_does_not_pass_for_a_digest(place: Place) -> None:
+    with pytest.raises(ApplyError, match="the store's m was not published and has no digest, the registry says"):
+        place.boot(digest="sha256:9")
+
+
 def test_links_of_an_alias_become_files(place: Place) -> None:
     alias = place.layout.model_store / "alias"
     alias.mkdir()
@@ -326,11 +377,15 @@ class TestVersions:
         leave(monkeypatch, staging._RESERVE_BYTES + 1000)
         place.boot()
         assert len(place.copies.known()) == 1, "nothing is needed to keep it"
-        place.prepare()
+        with monkeypatch.context() as patch:
+            cut_at(patch, staging, "_copy_file", 2)
+            with pytest.raises(KeyboardInterrupt):
+                place.prepare()
         assert place.copies.served is None
         assert "no room for two versions: the served one is removed first" in capsys.readouterr().out
-        place.boot()
-        assert tree(place.copy) == tree(place.store)
+        leave(monkeypatch, staging._RESERVE_BYTES + 10**6)
+        place.prepare()
+        assert tree(place.copy) == tree(place.store), "it is served at once: there is nothing to switch from"
 
     def test_the_served_one_stays_when_not_even_that_helps(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
         before = renewed(place)
@@ -354,27 +409,81 @@ class TestVersions:
         assert tree(place.copy) == tree(place.store)
         assert not list(place.copies.folder.glob(".doomed*"))
 
-    @pytest.mark.parametrize("directory", ["Model-1B", "org/language/hl"])
-    def test_a_model_that_was_put_there_by_hand_is_served_on(self, place: Place, directory: str) -> None:
-        shutil.rmtree(place.store)
-        made = place.layout.workspace / "models" / directory
-        made.mkdir(parents=True)
-        (made / "config.json").write_text("mine", encoding="utf-8")
-        place.boot(directory=directory)
-        assert made.is_symlink()
-        assert tree(made) == {"config.json": b"mine"}
+    def test_a_model_in_a_directory_of_a_directory(self, place: Place) -> None:
+        alias = place.layout.model_store / "org/language/hl"
+        alias.mkdir(parents=True)
+        (alias / "config.json").write_text("an alias", encoding="utf-8")
+        place.boot(directory="org/language/hl")
+        copy = place.layout.workspace / "models/org/language/hl"
+        assert (copy.is_symlink(), tree(copy)) == (True, {"config.json": b"an alias"})
 
-    def test_what_was_put_there_by_hand_gives_way_to_the_stores_and_is_kept(self, place: Place) -> None:
+    def test_what_answered_last_outlives_those_that_never_did(self, place: Place) -> None:
+        before = renewed(place)
+        good = str(place.copies.served)
+        place.copies.note_good()
+        for text in "bcd":  # each is cut off before its first answer
+            (place.store / "config.json").write_text(text, encoding="utf-8")
+            place.stage()
+        assert place.copies.good == good
+        assert tree(place.copies.version(good)) == before
+
+    def test_what_answered_last_is_the_last_to_make_room(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+        before = renewed(place)
+        place.copies.note_good()
+        good = str(place.copies.good)
+        place.stage()
+        (place.store / "sub/weights.safetensors").write_bytes(b"4" * len(WEIGHTS))
+        leave(monkeypatch, staging._RESERVE_BYTES + 1000)
+        place.prepare()
+        assert tree(place.copies.version(good)) == before
+
+    def test_what_cannot_be_removed_stops_nobody(
+        self, place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        def refuse(path: Path) -> None:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+        for text in "abc":
+            (place.store / "config.json").write_text(text, encoding="utf-8")
+            with monkeypatch.context() as patch:
+                patch.setattr(shutil, "rmtree", refuse)
+                place.stage()
+        assert (place.copy / "config.json").read_text(encoding="utf-8") == "c"
+        (place.store / "config.json").write_text("d", encoding="utf-8")
+        with monkeypatch.context() as patch:
+            patch.setattr(shutil, "rmtree", refuse)
+            place.stage()
+        assert (place.copy / "config.json").read_text(encoding="utf-8") == "d"
+        assert "cannot be removed (Permission denied); remove it by hand" in capsys.readouterr().out
+        place.prepare()
+        assert not list(place.copies.folder.glob(".doomed*"))
+
+    @pytest.mark.parametrize("keep", [False, True])
+    def test_a_model_that_was_put_there_by_hand_is_served_as_it_is(
+        self, place: Place, capsys: pytest.CaptureFixture[str], keep: bool
+    ) -> None:
         place.copy.mkdir(parents=True)
         (place.copy / "config.json").write_text("mine", encoding="utf-8")
-        place.stage()
-        assert tree(place.copy) == tree(place.store)
-        assert tree(place.copies.version(str(place.copies.previous))) == {"config.json": b"mine"}
+        staging.stage(place.layout, MODEL, place.bundle, "", keep=keep)
+        assert tree(place.copy) == {"config.json": b"mine"}
+        assert place.copies.known() == []
+        assert (
+            "was put there by hand and is served as it is; to take versions again, publish" in capsys.readouterr().out
+        )
+
+    def test_what_was_put_there_by_hand_has_no_digest(self, place: Place) -> None:
+        place.copy.mkdir(parents=True)
+        (place.copy / "config.json").write_text("mine", encoding="utf-8")
+        with pytest.raises(ApplyError, match=r"by hand, and the registry wants sha256:1: publish it \(`huddle models"):
+            place.boot(digest="sha256:1")
+        assert tree(place.copy) == {"config.json": b"mine"}
 
     def test_what_is_being_copied_by_hand_is_not_touched(self, place: Place) -> None:
         place.copy.mkdir(parents=True)
         (place.copy / "weights").write_bytes(b"half")
-        with pytest.raises(ApplyError, match=r"Model-1B was made by hand and has no config\.json; complete .* move it"):
+        with pytest.raises(
+            ApplyError, match=r"Model-1B was put there by hand and has no config\.json; complete .* move"
+        ):
             place.prepare()
         assert tree(place.copy) == {"weights": b"half"}
 
@@ -510,6 +619,41 @@ class TestPublished:
         place.stage()
         assert (place.copy / "weights").read_bytes() == WEIGHTS
 
+    def test_a_file_that_the_manifest_names_must_be_there(self, place: Place, publish: Publish) -> None:
+        publish()
+        (place.store.resolve() / "weights").unlink()
+        with pytest.raises(ApplyError, match=r"/weights is missing, although the manifest names it: publish"):
+            place.boot()
+        assert place.copies.served is None
+
+    def test_what_is_being_removed_or_written_in_the_store_is_no_version(self, place: Place, publish: Publish) -> None:
+        first = publish()
+        publish(weights=b"new")
+        versions = place.layout.model_store / ".versions/Model-1B"
+        for name in (".doomed-old", ".incoming"):
+            (versions / first.version).rename(versions / name)
+            with pytest.raises(ApplyError, match="the registry says"):
+                place.boot(digest=first.digest)
+            (versions / name).rename(versions / first.version)
+
+    @pytest.mark.parametrize("kind", ["published", "by hand", "hub"])
+    def test_no_copy_passes_for_a_digest_that_it_does_not_have(self, place: Place, publish: Publish, kind: str) -> None:
+        if kind == "published":
+            publish()
+        elif kind == "by hand":
+            place.store.mkdir(parents=True)
+            (place.store / "config.json").write_text("{}", encoding="utf-8")
+        else:
+            TestTheHub().client(place, 'mkdir -p "$4"\n')
+        place.stage()
+        if kind != "hub":
+            shutil.rmtree(place.layout.model_store)
+        for stage in (place.boot, place.prepare):
+            with pytest.raises(
+                ApplyError, match=r"m of digest sha256:9 is neither on this node nor in the model store"
+            ):
+                stage(digest="sha256:9")
+
     def test_another_digest_than_the_registrys_is_refused(self, place: Place, publish: Publish) -> None:
         publish()
         with pytest.raises(ApplyError, match=r"the store's m has digest sha256:\w+, the registry says sha256:0"):
@@ -545,6 +689,18 @@ class TestTheHub:
             place.stage(revision=revision)
             assert (place.copy / "asked").read_text(encoding="utf-8") == f"{revision}\n"
         assert (place.bundle / "venv/bin/count").read_text(encoding="utf-8") == "x\nx\n"
+
+    def test_another_repository_is_another_model(self, place: Place) -> None:
+        self.client(place, 'mkdir -p "$4"\necho "$2" >"$4/from"\n')
+        for repository in ("org/Model-1B", "other/Model-1B"):
+            place.stage(repository=repository)
+            assert (place.copy / "from").read_text(encoding="utf-8") == f"{repository}\n"
+
+    def test_a_full_disk_is_not_the_hubs_fault(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.client(place, "exit 1\n")
+        leave(monkeypatch, 1000)
+        with pytest.raises(ApplyError, match=r"cannot be written \(No space left on device\): remove models that are"):
+            place.boot()
 
     def test_a_download_that_failed_goes_on_where_it_was(self, place: Place) -> None:
         self.client(place, 'mkdir -p "$6"\necho x >>"$6/part"\n[[ $(wc -l <"$6/part") -eq 2 ]]\n')

@@ -65,6 +65,14 @@ def test_a_share_and_a_disk_that_is_not_attached_are_left_alone(device: Path | N
     assert called == []
 
 
+def test_a_disk_that_cannot_be_read_is_said(called: list[str], tmp_path: Path) -> None:
+    """Not raised: a node that has its copy goes on without the store."""
+    with pytest.raises(ApplyError, match=r"/disk cannot be read \(Is a directory\); see dmesg"):
+        (tmp_path / "disk").mkdir()
+        store.reopen(ROOT, facts(tmp_path / "disk"), 1)
+    assert called == [f"blockdev --flushbufs {tmp_path}/disk"]
+
+
 def test_what_is_not_ext4_is_the_mounts_business() -> None:
     assert not store.being_written(b"\xff" * 2048)
     assert not store.being_written(b"")

@@ -14,6 +14,9 @@ from huddle.registry import Registry, Served
 
 _SKIPPED = frozenset({"original", ".cache", ".git", "__pycache__"})
 """Folders that no engine reads: the hub's second copy of Llama's weights, and what tools leave behind."""
+_MARKS = frozenset({manifest.FILE, ".staged.json"})
+"""What the store and a node's copy say of themselves: true there only."""
+_UNFINISHED = (".incomplete", ".partial")
 
 
 class SourceError(HuddleError):
@@ -94,7 +97,7 @@ def _found(directory: Path) -> Iterator[tuple[str, Path]]:
         names[:] = sorted(name for name in names if name not in _SKIPPED)
         for name in sorted(found):
             path = Path(folder) / name
-            if name == manifest.FILE or name.endswith(".incomplete"):
+            if name in _MARKS or name.endswith(_UNFINISHED):
                 continue
             if not path.is_file():
                 raise SourceError(f"{path}: is no file that can be read; remove it or mend the link")

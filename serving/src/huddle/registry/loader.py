@@ -215,7 +215,8 @@ def _shared_places(
 
     Two models may have the same one, as two ways to serve the same files; an alias has files of its own.
     """
-    entries = [*(("models", model) for model in models.values()), *(("aliases", alias) for alias in aliases.values())]
+    entries: list[tuple[str, Model | Alias]] = [("models", model) for model in models.values()]
+    entries += [("aliases", alias) for alias in aliases.values()]
     for number, (section, entry) in enumerate(entries):
         place = PurePosixPath(entry.store_directory)
         at = f"{_at(document, (section, entry.name, 'directory'))}: {entry.store_directory!r}"

@@ -49,7 +49,8 @@ class Application:
         self._layout, self._host, self._digest, self._vault = layout, host, digest, vault
         self._at_boot = at_boot
         self._current = layout.serving_digest()
-        self._before = self._last_good() or (None if os.environ.get(_GOING_BACK) else self._current)
+        self._going_back = bool(os.environ.get(_GOING_BACK))
+        self._before = self._last_good() or (None if self._going_back else self._current)
         weights = files.read_json(layout.status).get("weights")
         self._ledger = Ledger(layout, host, digest)
         self._ledger.note(weights=weights)
@@ -200,7 +201,7 @@ class Application:
             if self._current is not None and self._lacks_copy(self._current):
                 kept = "; room was made for the new copy of the model: the engine cannot start again before it is whole"
             return self._report(self._ledger.finish(State.FAILED, self._current, reason + kept), 1)
-        copy = self._go_back_to_copy(before)
+        copy = None if self._going_back else self._go_back_to_copy(before)
         if before is None or (before == self._digest and copy is None):
             return self._report(self._ledger.finish(State.FAILED, self._digest, reason), 1)
         what = f"bundle {before[:12]}" if before != self._digest else f"copy {copy} of the model"

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from cloud_init.huddle_apply import commands, readiness, store
+from cloud_init.huddle_apply import commands, libraries, readiness, store
 from cloud_init.huddle_apply import main as program
 from cloud_init.huddle_apply.copies import Copies
 from tests.unit.cloud_init.node import (
@@ -154,7 +154,9 @@ def test_a_copy_that_had_to_make_room_is_not_said_to_serve(
     )
 
 
-def test_a_model_across_nodes_stays_until_the_registry_names_another(node: FakeNode, bundle: Delivered) -> None:
+def test_a_model_across_nodes_stays_until_the_registry_names_another(
+    node: FakeNode, bundle: Delivered, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nodes are applied to at different times, and hold parts of one model."""
     path = next(path for path in bundle.files if path.endswith("/model.json"))
     facts = json.loads(bundle.files[path]) | {"across_nodes": True}
@@ -163,6 +165,14 @@ def test_a_model_across_nodes_stays_until_the_registry_names_another(node: FakeN
     digest = "sha256:" + "7" * 64
     (node.store / "huddle-manifest.json").write_text(json.dumps({"digest": digest, "files": {}}), encoding="utf-8")
     named = {path: json.dumps({**facts, "digest": digest}).encode()}
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "venv")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(libraries, "install", fail)
+        assert apply(node, deliver(node.port, replace=named)) == 1
+    assert config(node) == "{}", "nothing changes before the switch"
     assert apply(node, deliver(node.port, replace=named)) == 0
     assert config(node) == '{"new": 1}'
 

@@ -437,6 +437,72 @@ class TestVersions:
         place.prepare()
         assert tree(place.copies.version(good)) == before
 
+    def test_the_copy_that_is_being_made_is_spared(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+        renewed(place)
+        with monkeypatch.context() as patch:
+            cut_at(patch, staging, "_copy_file", 2)
+            with pytest.raises(KeyboardInterrupt):
+                place.prepare()
+        begun_before = (begun(place) / "config.json").stat().st_ino
+        leave(monkeypatch, staging._RESERVE_BYTES + 1000)
+        place.prepare()
+        assert (place.copy / "config.json").stat().st_ino == begun_before
+
+    def test_files_that_are_shared_make_no_room(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Removing the one before frees its own config only, and the served one would not be enough either."""
+        place.stage()
+        (place.store / "config.json").write_text('{"new": 1}', encoding="utf-8")
+        place.stage()
+        before = place.copies.known()
+        (place.store / "more").write_bytes(b"5" * 1000)
+        leave(monkeypatch, staging._RESERVE_BYTES)
+        with pytest.raises(ApplyError, match="remove models that are not served"):
+            place.prepare()
+        assert set(before) <= set(place.copies.known())
+
+    def test_a_version_of_which_all_is_here_needs_no_room(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+        (place.store / "old.txt").write_text("old", encoding="utf-8")
+        place.stage()
+        (place.store / "old.txt").unlink()
+        leave(monkeypatch, 0)
+        place.stage()
+        assert tree(place.copy) == tree(place.store)
+
+    def test_a_link_to_elsewhere_is_no_version(self, place: Place, tmp_path: Path) -> None:
+        place.stage()
+        place.copy.unlink()
+        place.copy.symlink_to(place.store)
+        assert place.copies.served is None
+        place.boot()
+        assert place.copy.resolve().parent == place.copies.folder
+
+    def test_a_damaged_file_of_a_begun_copy_is_replaced(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+        place.stage()
+        (place.store / "config.json").write_text("new", encoding="utf-8")
+        place.prepare()
+        copy = begun(place)
+        (copy / RECORD).unlink()
+        (copy / "sub/weights.safetensors").unlink()
+        (copy / "sub/weights.safetensors").write_bytes(b"short")
+        place.stage()
+        assert tree(place.copy) == tree(place.store)
+
+    def test_a_copy_is_on_the_disk_before_it_counts_as_whole(
+        self, place: Place, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        synced: list[str] = []
+        fsync = os.fsync
+
+        def note(descriptor: int) -> None:
+            synced.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+            fsync(descriptor)
+
+        monkeypatch.setattr(os, "fsync", note)
+        place.prepare()
+        name = begun(place).name
+        assert set(synced[:-1]) >= {"sub", name}
+        assert synced[-1].startswith(RECORD) or synced[-1].startswith(f".{RECORD}")
+
     def test_what_cannot_be_removed_stops_nobody(
         self, place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -695,6 +761,16 @@ class TestTheHub:
         for repository in ("org/Model-1B", "other/Model-1B"):
             place.stage(repository=repository)
             assert (place.copy / "from").read_text(encoding="utf-8") == f"{repository}\n"
+
+    def test_what_came_from_the_hub_is_on_the_disk_before_it_counts_as_whole(
+        self, place: Place, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Its client does not sync."""
+        self.client(place, 'mkdir -p "$4"\n')
+        at: list[bool] = []
+        monkeypatch.setattr(os, "sync", lambda: at.append(any(map(place.copies.record, place.copies.known()))))
+        place.boot()
+        assert at == [False]
 
     def test_a_full_disk_is_not_the_hubs_fault(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
         self.client(place, "exit 1\n")

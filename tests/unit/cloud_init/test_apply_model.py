@@ -80,6 +80,7 @@ def test_an_apply_takes_it_and_restarts_who_reads_it(node: FakeNode, bundle: Del
 def test_a_boot_does_not_take_it(node: FakeNode, old: str) -> None:
     assert program.main(["--boot"]) == 0
     assert (node.copies.served, config(node)) == (old, "{}")
+    assert node.copies.known() == [old], "nor is it copied: that takes minutes"
     assert node.calls("stop") == []
     assert node.status()["weights"]["version"] == old
 

@@ -49,6 +49,8 @@ class Application:
         self._layout, self._host, self._digest, self._vault = layout, host, digest, vault
         self._at_boot = at_boot
         self._current = layout.serving_digest()
+        self._keep = at_boot
+        self._halfway = False
         self._going_back = bool(os.environ.get(_GOING_BACK))
         self._before = self._last_good() or (None if self._going_back else self._current)
         weights = files.read_json(layout.status).get("weights")
@@ -113,15 +115,18 @@ class Application:
             installing.result()
 
     def _open_store(self, bundle: Unpacked) -> None:
-        """A store that cannot be had does not stop a node that has its copy; staging says when it needs the store."""
+        """A store that cannot be had does not stop a node that has a copy. One without must not ask the hub instead."""
         try:
             store.reopen(self._layout, bundle.node["store"], bundle.deadline_s("store"))
         except ApplyError as failure:
+            if not staging.is_here(self._layout, bundle.model):
+                raise
             self._ledger.warn(str(failure))
 
     def _stage_as_service_user(self, bundle: Unpacked) -> None:
         """The same program that the unit runs at boot, as the same user, so that either can go on with the files."""
-        keep = ["--keep"] if self._keeps_copy(bundle) else []
+        self._keep = self._at_boot or self._keeps_copy(bundle)
+        keep = ["--keep"] if self._keep else []
         command = [sys.executable, "-B", str(bundle.path / "apply"), bundle.digest, "--stage", *keep]
         token = {credentials.HUB_TOKEN: credentials.hub_token(self._layout)}
         commands.stream(command, deadline_s=bundle.deadline_s("staging"), env=token)
@@ -132,16 +137,17 @@ class Application:
 
     def _activate(self, bundle: Unpacked) -> None:
         ledger, layout = self._ledger, self._layout
-        state, copies = files.read_json(layout.state), self._copies(bundle)
-        copy = None if copies.by_hand else copies.served if self._keeps_copy(bundle) else copies.staged
-        services = [self._with_inputs(service, copy) for service in bundle.node["services"]]
-        units = [service["unit"] for service in services]
-        running = state.get("services", {})
-        now = systemd.states([*units, *(unit for unit in running if unit not in units)])
-        alive = {unit for unit, state in now.items() if state.active in ("active", "activating", "reloading")}
-        steady = {unit for unit in alive if now[unit].active != "activating"}
-        wanted = restarts.plan(services, running, alive, steady)
         with ledger.phase("switch"):
+            state, copies = files.read_json(layout.state), self._copies(bundle)
+            copy = None if copies.by_hand else copies.served if self._keep else copies.staged
+            services = [self._with_inputs(service, copy) for service in bundle.node["services"]]
+            units = [service["unit"] for service in services]
+            running = state.get("services", {})
+            now = systemd.states([*units, *(unit for unit in running if unit not in units)])
+            alive = {unit for unit, state in now.items() if state.active in ("active", "activating", "reloading")}
+            steady = {unit for unit in alive if now[unit].active != "activating"}
+            wanted = restarts.plan(services, running, alive, steady)
+            self._halfway = True
             systemd.stop(wanted.stop)
             systemd.disable(wanted.remove)
             content = {path: (data, mode) for path, data, mode in bundle.rootfs()}
@@ -161,6 +167,7 @@ class Application:
                 systemd.apply_sysctl()
             systemd.enable([*bundle.node["enable"], *units])
             systemd.start([*bundle.node["enable"], *wanted.start])
+            self._halfway = False
             systemd.reload(wanted.reload)
             self._remember(services={s["unit"]: {key: s[key] for key in ("restart", "reload")} for s in services})
             ledger.note(restarted=list(wanted.start), reloaded=list(wanted.reload))
@@ -171,11 +178,12 @@ class Application:
         return Copies.of(self._layout, bundle.model["directory"])
 
     def _keeps_copy(self, bundle: Unpacked) -> bool:
-        """Whether a whole copy that is served stays. Else the version that counts is taken, with a way back.
+        """Whether the copy that is served stays. Else the version that counts is taken, with a way back.
 
         Nodes that hold parts of one model must take the same version at the same time: by its digest in the registry.
         """
-        return self._at_boot or (bundle.model["across_nodes"] and not bundle.model["digest"])
+        unnamed = bundle.model["across_nodes"] and not bundle.model["digest"]
+        return unnamed and staging.is_served(self._layout, bundle.model)
 
     def _with_inputs(self, service: dict[str, Any], copy: str | None) -> dict[str, Any]:
         """A service whose secret or whose copy of the model has changed is a changed service."""
@@ -199,12 +207,13 @@ class Application:
             serves = self._current is not None and self._current == before != self._digest
             kept = f"; bundle {before[:12]} serves as before" if before and serves else ""
             if self._current is not None and self._lacks_copy(self._current):
-                kept = "; room was made for the new copy of the model: the engine cannot start again before it is whole"
+                kept = f"; bundle {self._current[:12]} has no copy of its model any more: its engine cannot start again"
             return self._report(self._ledger.finish(State.FAILED, self._current, reason + kept), 1)
         copy = None if self._going_back else self._go_back_to_copy(before)
-        if before is None or (before == self._digest and copy is None):
+        again = self._halfway and not self._going_back  # its services may be stopped
+        if before is None or (before == self._digest and copy is None and not again):
             return self._report(self._ledger.finish(State.FAILED, self._digest, reason), 1)
-        what = f"bundle {before[:12]}" if before != self._digest else f"copy {copy} of the model"
+        what = f"copy {copy} of the model" if before == self._digest and copy else f"bundle {before[:12]}"
         say(f"{reason}; going back to {what}")
         with self._ledger.phase("rollback"):
             # By its own program: each bundle knows how it is to be applied.
@@ -219,28 +228,27 @@ class Application:
         reason += f"; {what} does not serve either"
         return self._report(self._ledger.finish(State.FAILED, before, reason), 1)
 
-    def _copies_of(self, digest: str) -> Copies | None:
-        """Those of a bundle's model; None where the bundle cannot be read."""
-        try:
-            return self._copies(Unpacked.open(self._layout.bundles, digest, self._host))
-        except ApplyError:
-            return None
-
     def _lacks_copy(self, digest: str) -> bool:
-        copies = self._copies_of(digest)
-        return copies is not None and copies.public.is_symlink() and copies.served is None
+        """Whether the copy that a bundle needs is gone: it had to make room. Not asked of a disk that is broken."""
+        try:
+            bundle = Unpacked.open(self._layout.bundles, digest, self._host)
+            return not staging.is_served(self._layout, bundle.model)
+        except (ApplyError, OSError):
+            return False
 
     def _go_back_to_copy(self, before: str | None) -> str | None:
         """Serve the copy of the model that last answered, where another is served now. Returns its name."""
-        copies = self._copies_of(before) if before else None
-        if copies is None or copies.by_hand or copies.good in (None, copies.served) or not copies.record(copies.good):
+        if before is None:
             return None
-        good = str(copies.good)
         try:
+            copies = self._copies(Unpacked.open(self._layout.bundles, before, self._host))
+            good = copies.good
+            if copies.by_hand or good is None or good == copies.served or not copies.record(good):
+                return None
             with commands.as_service_user():
                 copies.serve(good)
-        except OSError as error:
-            say(f"warning: {copies.public} cannot be pointed at {good} ({error.strerror})")
+        except (ApplyError, OSError) as error:
+            say(f"warning: the copy of the model that answered last cannot be served ({error})")
             return None
         return good
 

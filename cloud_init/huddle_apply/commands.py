@@ -104,6 +104,15 @@ def tail(text: str, lines: int = LOG_LINES) -> str:
     return "\n".join(text.splitlines()[-lines:])
 
 
+def become_service_user() -> None:
+    """Be the services' user from here on."""
+    drop = _service_user()
+    if drop:
+        os.setgroups(drop["extra_groups"])
+        os.setgid(drop["group"])
+        os.setuid(drop["user"])
+
+
 @contextmanager
 def as_service_user() -> Iterator[None]:
     """Be the services' user for a while: in directories that are theirs, root must not follow links that they made."""

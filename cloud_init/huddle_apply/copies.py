@@ -122,7 +122,10 @@ class Copies:
     def remove(self, versions: Iterable[str]) -> None:
         """Remove versions: their names first, so that what is half removed does not look whole."""
         for version in versions:
-            self.version(version).rename(self.folder / f"{_DOOMED}{version}")
+            doomed = self.folder / f"{_DOOMED}{version}"
+            if doomed.exists():  # left by a removal that did not end
+                shutil.rmtree(doomed)
+            self.version(version).rename(doomed)
         for doomed in self.folder.glob(f"{_DOOMED}*"):
             shutil.rmtree(doomed)
 
@@ -149,7 +152,10 @@ class Copies:
         """The version that a link leads to; None when it leads nowhere or elsewhere."""
         if not link.is_symlink():
             return None
-        target = link.resolve()
+        try:
+            target = link.resolve()
+        except RuntimeError:  # a loop of links
+            return None
         return target.name if target.parent == self.folder.resolve() and target.is_dir() else None
 
 

@@ -22,7 +22,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from . import credentials, files, staging, store
+from . import commands, credentials, files, staging, store
 from .application import LOCK_FOR_PARENT, Application
 from .credentials import Vault
 from .failure import ApplyError
@@ -100,6 +100,7 @@ def _stage(layout: Layout, host: str, digest: str | None, *, keep: bool) -> int:
     try:
         bundle = Unpacked.open(layout.bundles, digest, host)
         token = os.environ.get(credentials.HUB_TOKEN) or credentials.hub_token(layout)
+        commands.become_service_user()  # by hand it is root's: what root made here the unit could not go on with
         staging.stage(layout, bundle.model, bundle.path, token, keep=keep)
     except ApplyError as error:
         sys.stderr.write(f"{error.log}\n{error}\n" if error.log else f"{error}\n")
@@ -108,13 +109,14 @@ def _stage(layout: Layout, host: str, digest: str | None, *, keep: bool) -> int:
 
 
 def _open_store(layout: Layout, host: str) -> int:
-    """Before the unit stages. A store that cannot be had is said, and no failure: there may be a copy already."""
+    """Before the unit stages. A node that has its copy needs no store; without one it waits for the store."""
     digest = layout.serving_digest()
     try:
         if digest is not None:
             bundle = Unpacked.open(layout.bundles, digest, host)
             if not staging.is_served(layout, bundle.model):  # else nothing is needed from there
                 store.reopen(layout, bundle.node["store"], bundle.deadline_s("store"))
-    except ApplyError as error:
+    except (ApplyError, OSError) as error:
         sys.stderr.write(f"{error}\n")
+        return 1
     return 0

@@ -16,7 +16,7 @@ import fcntl
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
@@ -31,6 +31,8 @@ from .ledger import say
 
 MANIFEST = "huddle-manifest.json"
 _STORE_VERSIONS = ".versions"
+_ADOPTED = "adopted"
+"""The store's name for whatever was made there by hand; it may have no manifest (huddle.publish.layout)."""
 _PARTIAL = ".partial"
 _CHUNK_BYTES = 16 * 1024**2
 _REPORT_S = 10.0
@@ -70,6 +72,12 @@ def is_served(layout: Layout, model: Mapping[str, Any]) -> bool:
     return copies.by_hand or _fits(copies.record(copies.served), model)
 
 
+def is_here(layout: Layout, model: Mapping[str, Any]) -> bool:
+    """Whether the node can serve without the store and the hub."""
+    copies = Copies.of(layout, model["directory"])
+    return copies.by_hand or any(_fits(copies.record(known), model) for known in copies.known())
+
+
 def stage(layout: Layout, model: Mapping[str, Any], bundle: Path, token: str, *, keep: bool = False) -> None:
     """Make a copy of the model ready on NVMe: the store's version that counts, beside the served one.
 
@@ -80,6 +88,8 @@ def stage(layout: Layout, model: Mapping[str, Any], bundle: Path, token: str, *,
     """
     copies = Copies.of(layout, model["directory"])
     try:
+        if keep and not copies.by_hand and is_served(layout, model):
+            return  # without a wait for another staging, which may take long
         copies.models.mkdir(exist_ok=True)
         with _alone(copies.models):
             if _is_by_hand(copies, model) or (keep and is_served(layout, model)):
@@ -132,8 +142,12 @@ def _is_by_hand(copies: Copies, model: Mapping[str, Any]) -> bool:
 
 def _tidy(copies: Copies) -> None:
     """What cannot be removed stops nobody."""
+    _remove(copies.tidy)
+
+
+def _remove(remove: Callable[[], None]) -> None:
     try:
-        copies.tidy()
+        remove()
     except OSError as error:
         say(f"warning: {error.filename} cannot be removed ({error.strerror}); remove it by hand")
 
@@ -156,9 +170,9 @@ def _newest(layout: Layout, model: Mapping[str, Any], bundle: Path, token: str, 
     former = next((one for one in (copies.served, copies.staged) if one and _fits(copies.record(one), model)), None)
     try:
         origin, published = _version(layout, model, origin)
-        if published and copies.record(_name(origin, published, published)):
+        if published and copies.record(_name(origin, published, published)).get("digest") == published:
             return _name(origin, published, published)
-        sources = tuple(_sources(origin))
+        sources = tuple(_sources(origin)) if model["digest"] in (None, published) else ()
     except OSError as error:
         if former is None:
             raise _unreadable(origin, error) from error
@@ -181,6 +195,9 @@ def _version(layout: Layout, model: Mapping[str, Any], current: Path) -> tuple[P
         ApplyError: the registry demands a version that the store does not have.
     """
     digest, wanted = _digest(current), model["digest"]
+    if digest is None and _is_version(current) and current.is_dir():
+        # Taken for one that was never published, it would be copied unchecked.
+        raise OSError(errno.EIO, "it has no manifest that can be read")
     if wanted in (None, digest):
         return current, digest
     others = (layout.model_store / _STORE_VERSIONS / model["directory"]).glob(f"*/{MANIFEST}")
@@ -189,7 +206,7 @@ def _version(layout: Layout, model: Mapping[str, Any], current: Path) -> tuple[P
     if found is None and in_store(layout, model):
         has = f"has digest {digest}" if digest else "was not published and has no digest"
         raise ApplyError(f"the store's {model['name']} {has}, the registry says {wanted}")
-    return found or current, wanted
+    return (found, wanted) if found else (current, None)
 
 
 def _digest(version: Path) -> str | None:
@@ -197,9 +214,14 @@ def _digest(version: Path) -> str | None:
     return digest if isinstance(digest, str) else None
 
 
+def _is_version(origin: Path) -> bool:
+    """Whether the store has given it its name for what is in it."""
+    return _STORE_VERSIONS in (parent.name for parent in origin.parents) and origin.name != _ADOPTED
+
+
 def _name(origin: Path, published: str | None, content: str) -> str:
     """A copy's name: the store's for a version that it has published, else by what is in it."""
-    if published and _STORE_VERSIONS in (parent.name for parent in origin.parents):
+    if published and _is_version(origin):
         return origin.name
     return content.rpartition(":")[2][:_NAME_CHARS]
 
@@ -344,6 +366,7 @@ def _make_room(copies: Copies, version: str, missing: list[Source]) -> None:
     Raises:
         ApplyError: not even that helps.
     """
+    _remove(lambda: copies.remove(()))  # what a removal that was cut off has left
     target = copies.version(version)
     needed = sum(source.size - min(_size(target / source.partial), source.size) for source in missing)
     existing = next(parent for parent in (target, *target.parents) if parent.is_dir())

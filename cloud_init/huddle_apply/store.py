@@ -2,7 +2,7 @@
 
 Another node writes to that disk (`huddle models publish`), and what this machine has cached of it grows stale: it is
 unmounted, forgotten and mounted again. While a writer is at work, or was cut off, the disk itself says so in its
-superblock (needs recovery), and nobody mounts it. Staging then checks every byte against the manifest.
+superblock (needs recovery), and it is not opened anew. Staging then checks every byte against the manifest.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -10,6 +11,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -144,6 +146,29 @@ def test_what_counts_as_copied_is_on_the_disk(
         publish(release(tmp_path / "r", a=b"1", b=b"2"), store, step=cut)
     content, record = (next(n for n, name in enumerate(synced) if key in name) for key in ("a.", "copied"))
     assert content < record
+
+
+def test_a_folder_that_cannot_be_read_is_not_left_out(
+    known: Registry, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (files / "sub").mkdir()
+    real = os.scandir
+
+    def broken(path: Any) -> Any:
+        if Path(path).name == "sub":
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", broken)
+    with pytest.raises(source.SourceError, match=r"/sub: cannot be read \(Input/output error\); mend it or remove it"):
+        source.of_model(known.resolve(MODEL), files)
+
+
+def test_a_link_to_a_folder_above_is_refused(known: Registry, files: Path) -> None:
+    (files / "sub").mkdir()
+    (files / "sub/again").symlink_to("..")
+    with pytest.raises(source.SourceError, match="again: links to a folder that it lies in; remove the link"):
+        source.of_model(known.resolve(MODEL), files)
 
 
 def test_a_nodes_copy_is_published_without_its_marks(known: Registry, store: StoreLayout, files: Path) -> None:

@@ -7,15 +7,18 @@ import json
 import os
 import pwd
 import shutil
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cloud_init.huddle_apply import commands, libraries, readiness, store
+from cloud_init.huddle_apply import commands, libraries, readiness, store, systemd
 from cloud_init.huddle_apply import main as program
 from cloud_init.huddle_apply.copies import Copies
+from cloud_init.huddle_apply.failure import ApplyError
 from tests.unit.cloud_init.node import (
     MODEL,
     MODELS,
@@ -150,9 +153,8 @@ def test_a_copy_that_had_to_make_room_is_not_said_to_serve(
     node.set("gpus", "")
     assert apply(node, bundle) == 1
     assert "serves as before" not in node.status()["reason"]
-    assert node.status()["reason"].endswith(
-        "; room was made for the new copy of the model: the engine cannot start again before it is whole"
-    )
+    lacks = f"; bundle {bundle.digest[:12]} has no copy of its model any more: its engine cannot start again"
+    assert node.status()["reason"].endswith(lacks)
 
 
 def test_a_model_across_nodes_stays_until_the_registry_names_another(
@@ -176,6 +178,93 @@ def test_a_model_across_nodes_stays_until_the_registry_names_another(
     assert config(node) == "{}", "nothing changes before the switch"
     assert apply(node, deliver(node.port, replace=named)) == 0
     assert config(node) == '{"new": 1}'
+
+
+def test_a_model_across_nodes_that_does_not_fit_any_more_is_not_switched_early(
+    node: FakeNode, bundle: Delivered, old: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the hub, of another revision than the registry names by now."""
+    record = {"repository": "elsewhere/model", "revision": "abc"}
+    (node.copies.public / ".staged.json").write_text(json.dumps(record), encoding="utf-8")
+    path = next(path for path in bundle.files if path.endswith("/model.json"))
+    facts = json.loads(bundle.files[path]) | {"across_nodes": True}
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "venv")
+
+    monkeypatch.setattr(libraries, "install", fail)
+    assert apply(node, deliver(node.port, replace={path: json.dumps(facts).encode()})) == 1
+    assert (node.copies.served, node.copies.staged == old) == (old, False)
+
+
+def test_a_switch_that_fails_halfway_is_undone_for_the_same_bundle_too(
+    node: FakeNode, bundle: Delivered, old: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its services have been stopped by then."""
+
+    def fail(_: object) -> None:
+        (node.fake / "units" / VLLM).write_text("inactive")
+        raise ApplyError("stopping the engine took too long")
+
+    monkeypatch.setattr(systemd, "stop", fail)
+    assert apply(node, bundle) == 1
+    status = node.status()
+    assert (status["state"], status["failed_phase"], node.copies.served) == ("rolled-back", "switch", old)
+    assert status["reason"] == f"stopping the engine took too long; bundle {bundle.digest[:12]} serves again"
+    assert VLLM in node.calls("start")[-1]
+
+
+@pytest.mark.parametrize("switched", [False, True])
+def test_a_local_disk_that_breaks_is_a_verdict_and_no_traceback(
+    node: FakeNode, bundle: Delivered, new: str, monkeypatch: pytest.MonkeyPatch, switched: bool
+) -> None:
+    real = Copies._target
+
+    def broken(copies: Copies, link: Path) -> str | None:
+        if failing:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(link))
+        return real(copies, link)
+
+    def fail(*_: object) -> None:
+        failing.append(True)
+        raise ApplyError("not ready")
+
+    failing: list[bool] = []
+    monkeypatch.setattr(Copies, "_target", broken)
+    monkeypatch.setattr(readiness, "wait" if switched else "check_gpus", fail)
+    assert apply(node, bundle) == 1
+    status = node.status()
+    assert status["state"] == "failed"
+    assert status["reason"].startswith("not ready")
+
+
+def test_a_store_that_cannot_be_opened_stops_only_a_node_without_a_copy(
+    node: FakeNode, bundle: Delivered, old: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It must not take the hub's files for those that were published."""
+
+    def marked(*_: object) -> None:
+        raise ApplyError("the model store has been marked as being written")
+
+    monkeypatch.setattr(store, "reopen", marked)
+    assert apply(node, bundle) == 0
+    assert node.status()["warnings"] == ["the model store has been marked as being written"]
+    shutil.rmtree(node.copies.models)
+    assert program.main(["--open-store"]) == 1, "the unit tries again"
+    assert apply(node, bundle) == 1
+    assert node.status()["failed_phase"] == "store"
+
+
+def test_staging_by_hand_is_the_services_users(tmp_path: Path) -> None:
+    """What root made in their directories the unit could not go on with."""
+    script = (
+        "import os; from cloud_init.huddle_apply import commands; commands.SERVICE_USER = 'nobody'; "
+        "commands.become_service_user(); print(os.getuid(), os.geteuid(), os.getgroups())"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    nobody = pwd.getpwnam("nobody").pw_uid
+    expected = f"{nobody} {nobody} []" if os.geteuid() == 0 else f"{os.getuid()} {os.geteuid()} {os.getgroups()}"
+    assert done.stdout.strip() == expected
 
 
 def test_a_model_that_was_put_there_by_hand_is_served(node: FakeNode, bundle: Delivered) -> None:

@@ -503,6 +503,39 @@ class TestVersions:
         assert set(synced[:-1]) >= {"sub", name}
         assert synced[-1].startswith(RECORD) or synced[-1].startswith(f".{RECORD}")
 
+    def test_what_a_removal_has_left_goes_before_room_is_made(
+        self, place: Place, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Else what is served is taken for the only thing that can go."""
+        before = renewed(place)
+        name = str(place.copies.served)
+        left = place.copies.folder / ".doomed-old"
+        left.mkdir()
+        (left / "weights").write_bytes(b"6" * 10**6)
+        usage = type(shutil.disk_usage("/"))
+        free = staging._RESERVE_BYTES + 1000
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(0, 0, free if left.exists() else free + 10**6))
+        place.prepare()
+        assert not left.exists()
+        assert tree(place.copies.version(name)) == before
+
+    def test_a_removal_is_finished_where_it_was_cut_off(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+        for _ in range(2):
+            place.stage()
+            with monkeypatch.context() as patch:
+                cut_at(patch, shutil, "rmtree", 1)
+                with pytest.raises(KeyboardInterrupt):
+                    place.copies.remove([str(place.copies.served)])
+        place.stage()
+        place.copies.remove([str(place.copies.served)])
+        assert place.copies.known() == []
+        assert not list(place.copies.folder.glob(".doomed*"))
+
+    def test_a_boot_with_its_copy_waits_for_no_other_staging(self, place: Place) -> None:
+        place.stage()
+        with ThreadPoolExecutor(1) as pool, staging._alone(place.copies.models):
+            pool.submit(place.boot).result(timeout=5)
+
     def test_what_cannot_be_removed_stops_nobody(
         self, place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -684,6 +717,35 @@ class TestPublished:
         publish(**{"config.json": b"[]"})
         place.stage()
         assert (place.copy / "weights").read_bytes() == WEIGHTS
+
+    def test_a_version_without_a_manifest_that_can_be_read_is_not_taken_unchecked(
+        self, place: Place, publish: Publish, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        first = publish()
+        manifest = place.store.resolve() / staging.MANIFEST
+        text = manifest.read_bytes()
+        manifest.write_bytes(bytes(len(text)))
+        with pytest.raises(ApplyError, match=r"cannot be read \(it has no manifest that can be read\); is it being"):
+            place.boot()
+        manifest.write_bytes(text)
+        place.stage()
+        manifest.write_bytes(bytes(len(text)))
+        place.stage()
+        assert place.copies.served == first.version
+        assert "the copy that is here serves on" in capsys.readouterr().out
+
+    def test_what_the_store_calls_adopted_is_named_by_its_content(self, place: Place, publish: Publish) -> None:
+        """The store gives that name to one directory after the other."""
+        publish()
+        adopted = place.layout.model_store / ".versions/Model-1B/adopted"
+        for text in (b"1", b"2"):
+            shutil.rmtree(adopted, ignore_errors=True)
+            adopted.mkdir()
+            (adopted / "config.json").write_bytes(text)
+            place.store.unlink()
+            place.store.symlink_to(adopted)
+            place.stage()
+            assert tree(place.copy) == {"config.json": text}
 
     def test_a_file_that_the_manifest_names_must_be_there(self, place: Place, publish: Publish) -> None:
         publish()

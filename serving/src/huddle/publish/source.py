@@ -91,10 +91,18 @@ def _own_files(known: Registry, name: str, directory: str, given: Path | None, s
     return dict(_found(folder))
 
 
+def _unreadable(error: OSError) -> None:
+    raise SourceError(f"{error.filename}: cannot be read ({error.strerror}); mend it or remove it") from error
+
+
 def _found(directory: Path) -> Iterator[tuple[str, Path]]:
     """Files below a directory; a link counts as the file behind it, as in the hub's cache."""
-    for folder, names, found in os.walk(directory, followlinks=True):
+    for folder, names, found in os.walk(directory, followlinks=True, onerror=_unreadable):
         names[:] = sorted(name for name in names if name not in _SKIPPED)
+        for name in names:
+            path = Path(folder, name)
+            if path.is_symlink() and Path(folder).resolve().is_relative_to(path.resolve()):
+                raise SourceError(f"{path}: links to a folder that it lies in; remove the link")
         for name in sorted(found):
             path = Path(folder) / name
             if name in _MARKS or name.endswith(_UNFINISHED):

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections import Counter
@@ -18,9 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from . import files
+from .failure import ApplyError
 from .layout import Layout
 
 RECORD = ".staged.json"
+RESERVE_BYTES = 4 * 1024**3
+"""Stay free on the local disk, for logs and caches."""
 _VERSIONS = ".versions"
 _STAGED = "staged"
 _PREVIOUS = "previous"
@@ -166,3 +170,16 @@ def sync(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def unwritable(target: Path, error: OSError, missing: int | None = None) -> ApplyError:
+    """The local disk's failure, in words of its own: nothing is wrong with the store."""
+    reason = f"{target} cannot be written ({error.strerror or error})"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        left = "" if missing is None else f"{missing / 1024**3:.1f} GiB of the model are still to be copied; "
+        return ApplyError(
+            f"{reason}: {left}remove models that are not served or other files from this disk, then apply again"
+        )
+    return ApplyError(
+        f"{reason}; see dmesg and the directory's owner; if the disk is broken, deallocate the VM and start it"
+    )

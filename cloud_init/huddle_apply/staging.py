@@ -23,8 +23,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from . import commands, files
-from .copies import RECORD, Copies, sync
+from . import files, hub
+from .copies import RECORD, RESERVE_BYTES, Copies, sync, unwritable
 from .failure import ApplyError
 from .layout import Layout
 from .ledger import say
@@ -36,8 +36,6 @@ _ADOPTED = "adopted"
 _PARTIAL = ".partial"
 _CHUNK_BYTES = 16 * 1024**2
 _REPORT_S = 10.0
-_RESERVE_BYTES = 4 * 1024**3
-_HUB_DEADLINE_S = 5400.0
 _NAME_CHARS = 16
 _LOCK = ".lock"
 
@@ -101,7 +99,7 @@ def stage(layout: Layout, model: Mapping[str, Any], bundle: Path, token: str, *,
                 copies.serve(version)
             _tidy(copies)
     except OSError as error:  # the store's own are sentences already
-        raise _unwritable(copies.public, error) from error
+        raise unwritable(copies.public, error) from error
 
 
 @contextmanager
@@ -185,7 +183,7 @@ def _newest(layout: Layout, model: Mapping[str, Any], bundle: Path, token: str, 
             _copy(origin, sources, copies, version)
             copies.complete(version, {"digest": published, "files": len(sources)})
         return version
-    return former or _download(model, bundle, token, copies)
+    return former or hub.download(model, bundle, token, copies)
 
 
 def _version(layout: Layout, model: Mapping[str, Any], current: Path) -> tuple[Path, str | None]:
@@ -258,19 +256,6 @@ def _unreadable(origin: Path, error: OSError) -> ApplyError:
     return ApplyError(f"{origin} cannot be read ({error.strerror or error}); is it being published?")
 
 
-def _unwritable(target: Path, error: OSError, missing: int | None = None) -> ApplyError:
-    """The local disk's failure, in words of its own: nothing is wrong with the store."""
-    reason = f"{target} cannot be written ({error.strerror or error})"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        left = "" if missing is None else f"{missing / 1024**3:.1f} GiB of the model are still to be copied; "
-        return ApplyError(
-            f"{reason}: {left}remove models that are not served or other files from this disk, then apply again"
-        )
-    return ApplyError(
-        f"{reason}; see dmesg and the directory's owner; if the disk is broken, deallocate the VM and start it"
-    )
-
-
 def _copy(origin: Path, sources: tuple[Source, ...], copies: Copies, version: str) -> None:
     """Make a version's files complete, all but its record."""
     target, progress = copies.version(version), _Progress(sum(source.size for source in sources))
@@ -284,7 +269,7 @@ def _copy(origin: Path, sources: tuple[Source, ...], copies: Copies, version: st
         for folder in {target, *((target / source.path).parent for source in sources)}:
             sync(folder)
     except OSError as error:
-        raise _unwritable(copies.public, error, progress.missing) from error
+        raise unwritable(copies.public, error, progress.missing) from error
 
 
 def _is_here(target: Path, source: Source, others: list[Path], progress: _Progress) -> bool:
@@ -371,14 +356,14 @@ def _make_room(copies: Copies, version: str, missing: list[Source]) -> None:
     needed = sum(source.size - min(_size(target / source.partial), source.size) for source in missing)
     existing = next(parent for parent in (target, *target.parents) if parent.is_dir())
     free = shutil.disk_usage(existing).free
-    lacking = needed + _RESERVE_BYTES - free if needed else 0
+    lacking = needed + RESERVE_BYTES - free if needed else 0
     if lacking <= 0:
         return
     doomed = copies.sacrifice(lacking, sparing=version)
     if copies.freed(doomed) < lacking:
         raise ApplyError(
             f"{existing} has {free / 1024**3:.0f} GiB free, the model needs {needed / 1024**3:.0f} GiB "
-            f"and {_RESERVE_BYTES / 1024**3:.0f} GiB reserve; remove models that are not served"
+            f"and {RESERVE_BYTES / 1024**3:.0f} GiB reserve; remove models that are not served"
         )
     if copies.served in doomed:
         say(
@@ -386,38 +371,6 @@ def _make_room(copies: Copies, version: str, missing: list[Source]) -> None:
             "before the new one is complete has to wait for it, and there is none to go back to"
         )
     copies.remove(doomed)
-
-
-def _download(model: Mapping[str, Any], bundle: Path, token: str, copies: Copies) -> str:
-    """Ask the hub, with its own client from the bundle's environment; it resumes by itself. Returns the copy's name."""
-    if model["digest"]:
-        raise ApplyError(
-            f"{model['name']} of digest {model['digest']} is neither on this node nor in the model store; publish it"
-        )
-    asked = f"{model['repository']}@{model['revision']}"
-    version = f"hub-{sha256(asked.encode()).hexdigest()[:_NAME_CHARS]}"
-    if copies.record(version):
-        return version
-    program = bundle / "venv" / "bin" / "hf"
-    if not program.is_file():
-        raise ApplyError(f"{model['name']} is not in the model store, and the hub's client is not installed yet")
-    say(f"{model['name']} is not in the model store; fetching {model['repository']} from the hub")
-    revision = ["--revision", model["revision"]] if model["revision"] else []
-    command = [str(program), "download", model["repository"], *revision, "--local-dir", str(copies.version(version))]
-    env = {"HF_TOKEN": token} if token else {}
-    try:
-        commands.run([*command, "--exclude", "original/*"], deadline_s=_HUB_DEADLINE_S, env=env)
-    except ApplyError as failure:
-        if shutil.disk_usage(copies.models).free < _RESERVE_BYTES:
-            raise _unwritable(copies.public, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))) from failure
-        raise ApplyError(
-            f"{model['name']} is neither in the model store nor to be had from the hub ({failure}); publish it to the "
-            "store, or set the secret model_hub_token for a model that needs a licence",
-            failure.log,
-        ) from failure
-    os.sync()  # the hub's client does not
-    copies.complete(version, {"revision": model["revision"], "repository": model["repository"]})
-    return version
 
 
 class _Progress:

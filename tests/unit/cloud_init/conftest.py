@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.cloud_init import node as nodes
+from tests.unit.cloud_init import staged
 
 
 @pytest.fixture
@@ -17,3 +18,9 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[nodes.Fake
         for name, value in made.environment.items():
             monkeypatch.setenv(name, value)
         yield made
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> staged.Place:
+    """A store with one model, and a local disk with nothing on it."""
+    return staged.made(tmp_path)

@@ -113,6 +113,22 @@ def test_an_engine_that_dies_is_shown_with_its_last_words(world: Shell) -> None:
     assert service.processes(layout(world)) == []
 
 
+def test_one_look_in_vain_does_not_end_a_service(world: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen once on a busy machine: the supervisor had just been started, and had no command line yet."""
+    process = world.start("local", "start", "--device", "cpu", stdout=subprocess.DEVNULL)
+    until(layout(world).connection.exists, "the files are written")
+    until(lambda: service.supervised(layout(world)), "the supervisor runs")
+    real, looks = service.supervised, []
+
+    def first_in_vain(where: Layout) -> bool:
+        looks.append(where)
+        return len(looks) > 1 and real(where)
+
+    monkeypatch.setattr(service, "supervised", first_in_vain)
+    assert service.wait(layout(world), 120, lambda *_: None).ready
+    assert process.wait(120) == 0
+
+
 def test_a_taken_port_names_its_holder_and_creates_nothing(world: Shell) -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))

@@ -3,7 +3,8 @@
 import asyncio
 import json
 import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable
+import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -249,44 +250,44 @@ async def test_what_the_engine_calls_a_bad_value_is_a_400_not_a_500(wrapped: Wra
 # -- work stops when nobody waits for it --
 
 
-@pytest.mark.parametrize("stream", [True, False])
-async def test_a_client_that_leaves_frees_the_engine(wrapped: Wrapper, real_vllm: RealEngine, stream: bool) -> None:
-    body = {"model": "tiny", "messages": USER, "max_tokens": 1900, "ignore_eos": True, "stream": stream}
+LONG = {"model": "tiny", "messages": USER, "max_tokens": 1900, "ignore_eos": True}
 
+
+async def engine(real_vllm: RealEngine, name: str) -> float:
+    return await asyncio.to_thread(real_vllm.metric, f"vllm:{name}")
+
+
+async def is_free(wrapped: Wrapper, real_vllm: RealEngine) -> None:
+    await wrapped.until(lambda: wrapped.service.running == 0)
+    async with asyncio.timeout(60):
+        while await engine(real_vllm, "num_requests_running") > 0:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_client_that_leaves_its_stream_frees_the_engine(wrapped: Wrapper, real_vllm: RealEngine) -> None:
+    before = await engine(real_vllm, "generation_tokens_total")
+    async with wrapped.http.stream("POST", "/v1/chat/completions", json={**LONG, "stream": True}) as response:
+        await anext(response.aiter_bytes())  # the engine is at work
+    await is_free(wrapped, real_vllm)
+    assert 0 < await engine(real_vllm, "generation_tokens_total") - before < LONG["max_tokens"]
+
+
+async def test_a_client_that_leaves_before_its_answer_frees_the_engine(wrapped: Wrapper, real_vllm: RealEngine) -> None:
     def ask() -> "asyncio.Task[httpx.Response]":
-        return asyncio.create_task(wrapped.http.post("/v1/chat/completions", json=body))
-
-    async def engine(name: str) -> float:
-        return await asyncio.to_thread(real_vllm.metric, f"vllm:{name}")
-
-    async def until(done: Callable[[], Awaitable[bool]], what: str, seconds: float = 60) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                while not await done():
-                    await asyncio.sleep(0.01)
-        except TimeoutError:
-            counts = {name: await engine(name) for name in ("num_requests_running", "generation_tokens_total")}
-            pytest.fail(f"not within {seconds} s: {what}; the engine says {counts}, answers so far: {answers}")
+        return asyncio.create_task(wrapped.http.post("/v1/chat/completions", json=LONG))
 
     answers: list[str] = []
-    asking = ask()
-    before = await engine("generation_tokens_total")
-
-    async def at_work() -> bool:
-        nonlocal asking, before
+    before, asking = await engine(real_vllm, "generation_tokens_total"), ask()
+    deadline = time.monotonic() + 60
+    while asking.done() or await engine(real_vllm, "generation_tokens_total") <= before:
         if asking.done():  # whole before anybody looked, on a busy machine: ask again
             answers.append(f"{asking.result().status_code}, {len(asking.result().content)} bytes")
-            asking, before = ask(), await engine("generation_tokens_total")
-        return not asking.done() and await engine("generation_tokens_total") > before
-
-    async def at_rest() -> bool:
-        return await engine("num_requests_running") == 0
-
-    await until(at_work, "the engine works on the request")
+            before, asking = await engine(real_vllm, "generation_tokens_total"), ask()
+        assert time.monotonic() < deadline, f"the engine was never seen at work; answers so far: {answers}"
+        await asyncio.sleep(0.01)
     asking.cancel()
-    await wrapped.until(lambda: wrapped.service.running == 0)
-    await until(at_rest, "the engine is free")
-    assert 0 < await engine("generation_tokens_total") - before < 1900
+    await is_free(wrapped, real_vllm)
+    assert 0 < await engine(real_vllm, "generation_tokens_total") - before < LONG["max_tokens"]
 
 
 # -- tenants --

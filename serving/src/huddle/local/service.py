@@ -30,6 +30,9 @@ from huddle.wrapper.auth import new_key
 MARK = "HUDDLE_LOCAL"  # in the environment of every process of a service: its state directory
 USUAL_PORT = 8000
 TAIL_LINES = 15
+LOOKS = 2
+"""In vain, one after the other, before the supervisor counts as gone: for an instant of its start a process has neither
+a command line nor an environment that others see (Linux closes a program's inherited files before it places both)."""
 _MODULE = "huddle.local.supervisor"
 
 
@@ -108,9 +111,13 @@ def wait(layout: Layout, timeout_s: float, progress: Callable[[Health, float], N
         HuddleError: the service gave up (with the ends of its logs) or took longer than `timeout_s`.
     """
 
+    missed = 0
+
     def look(health: Health, passed_s: float) -> None:
+        nonlocal missed
         progress(health, passed_s)
-        if not health.ready and not supervised(layout):
+        missed = 0 if health.ready or supervised(layout) else missed + 1
+        if missed >= LOOKS:
             raise LocalError(f"the service did not come up:\n{tails(layout)}", ExitCode.FAILED)
 
     with client(layout) as asking:

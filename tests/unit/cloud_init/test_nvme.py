@@ -57,6 +57,10 @@ fi
 exec "$REAL_BLKID" "$@"
 """,
     "udevadm": r"""
+if [[ $1 == trigger ]]; then
+    echo "$* $("$REAL_BLKID" --probe --output value --match-tag LABEL "${@: -1}" 2>/dev/null)" >>"$FAKE/shown"
+    exit
+fi
 [[ ! -e $FAKE/udev-is-busy ]]
 if [[ -e $FAKE/late ]]; then
     cat "$FAKE/late" >>"$FAKE/disks"
@@ -152,6 +156,18 @@ def test_one_disk_becomes_xfs(tmp_path: Path, model: str) -> None:
     assert label(machine.disks[1]) == ("xfs", "huddle-nvme")
     assert machine.written()[0] == before[0]
     assert "1 local disk(s) ready" in done.stdout
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_udev_is_asked_to_look_again_when_the_label_is_there(tmp_path: Path, count: int) -> None:
+    """Seen in the lab: it was still looking at the new file system, missed its label, and the mount waited."""
+    machine = Machine(tmp_path, *[DIRECT] * count)
+    for boots in (1, 2):
+        assert machine.boot().returncode == 0
+        shown = (tmp_path / "shown").read_text(encoding="utf-8").splitlines()
+        assert len(shown) == boots
+        assert shown[-1].startswith("trigger --action=change /")
+        assert shown[-1].endswith(" huddle-nvme")
 
 
 def test_a_second_boot_changes_nothing(tmp_path: Path) -> None:

@@ -53,9 +53,7 @@ class Application:
         self._halfway = False
         self._going_back = bool(os.environ.get(_GOING_BACK))
         self._before = self._last_good() or (None if self._going_back else self._current)
-        weights = files.read_json(layout.status).get("weights")
         self._ledger = Ledger(layout, host, digest)
-        self._ledger.note(weights=weights)
 
     def _last_good(self) -> str | None:
         """The bundle that last answered. The link may name one that never did: cut off between switch and answer."""
@@ -74,7 +72,7 @@ class Application:
         except ApplyError as failure:
             return self._failed(failure, switched=switched)
         self._remember_good(bundle)
-        return self._report(self._ledger.finish(State.SERVING, self._digest), 0)
+        return self._end(State.SERVING, self._digest, None, 0)
 
     def _open(self) -> Unpacked:
         """The bundle as it lies here. One that cannot be used goes, so that its archive is unpacked anew next time."""
@@ -156,7 +154,6 @@ class Application:
             if copy is not None:
                 with commands.as_service_user():
                     copies.serve(copy)
-            ledger.note(weights={"model": bundle.model["name"], "version": copy or "by hand"})
             # What was started is noted before the start: a crash here starts it once more, never too seldom.
             kept = {unit: print_ for unit, print_ in running.items() if unit in units and unit not in wanted.start}
             self._remember(installed=rootfs.digests(content), services=kept)
@@ -208,11 +205,11 @@ class Application:
             kept = f"; bundle {before[:12]} serves as before" if before and serves else ""
             if self._current is not None and self._lacks_copy(self._current):
                 kept = f"; bundle {self._current[:12]} has no copy of its model any more: its engine cannot start again"
-            return self._report(self._ledger.finish(State.FAILED, self._current, reason + kept), 1)
+            return self._end(State.FAILED, self._current, reason + kept, 1)
         copy = None if self._going_back else self._go_back_to_copy(before)
         again = self._halfway and not self._going_back  # its services may be stopped
         if before is None or (before == self._digest and copy is None and not again):
-            return self._report(self._ledger.finish(State.FAILED, self._digest, reason), 1)
+            return self._end(State.FAILED, self._digest, reason, 1)
         what = f"copy {copy} of the model" if before == self._digest and copy else f"bundle {before[:12]}"
         say(f"{reason}; going back to {what}")
         with self._ledger.phase("rollback"):
@@ -220,13 +217,11 @@ class Application:
             program = [sys.executable, "-B", str(self._layout.bundles / before / "apply"), before, "--boot"]
             env = {**os.environ, _GOING_BACK: "1"}
             back = subprocess.run([*program, LOCK_FOR_PARENT], env=env, check=False).returncode == 0
-            self._ledger.note(weights=files.read_json(self._layout.status).get("weights"))  # as that program left it
         if back:
             reason += f"; {what} serves again"
             # At boot the node serves and nobody waits for a verdict; to be run again would only lose the reason.
-            return self._report(self._ledger.finish(State.ROLLED_BACK, before, reason), 0 if self._at_boot else 1)
-        reason += f"; {what} does not serve either"
-        return self._report(self._ledger.finish(State.FAILED, before, reason), 1)
+            return self._end(State.ROLLED_BACK, before, reason, 0 if self._at_boot else 1)
+        return self._end(State.FAILED, before, f"{reason}; {what} does not serve either", 1)
 
     def _lacks_copy(self, digest: str) -> bool:
         """Whether the copy that a bundle needs is gone: it had to make room. Not asked of a disk that is broken."""
@@ -278,10 +273,20 @@ class Application:
             if path.resolve() not in used:
                 shutil.rmtree(path, ignore_errors=True)
 
-    @staticmethod
-    def _report(status: dict[str, Any], code: int) -> int:
+    def _end(self, state: State, serving: str | None, reason: str | None, code: int) -> int:
         """The last line is the status as JSON: the run command's output, read by `infra` and by people."""
+        self._ledger.note(weights=self._weights(serving) if serving else None)
+        status = self._ledger.finish(state, serving, reason)
         if code:
             sys.stderr.write(f"huddle-apply: {status['failed_phase']}: {status['reason']}\n")
         sys.stdout.write(json.dumps(status) + "\n")
         return code
+
+    def _weights(self, digest: str) -> dict[str, str | None] | None:
+        """Which copy of which model a bundle's engine reads; None where that cannot be told."""
+        try:
+            bundle = Unpacked.open(self._layout.bundles, digest, self._host)
+            copies = self._copies(bundle)
+            return {"model": bundle.model["name"], "version": "by hand" if copies.by_hand else copies.served}
+        except (ApplyError, OSError):
+            return None

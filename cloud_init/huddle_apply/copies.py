@@ -23,6 +23,8 @@ from .failure import ApplyError
 from .layout import Layout
 
 RECORD = ".staged.json"
+NAME_CHARS = 16
+"""Of a digest, in the name of a copy that the store has given none."""
 RESERVE_BYTES = 4 * 1024**3
 """Stay free on the local disk, for logs and caches."""
 _VERSIONS = ".versions"

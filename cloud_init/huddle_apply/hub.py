@@ -10,13 +10,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from . import commands
-from .copies import RESERVE_BYTES, Copies, unwritable
+from . import commands, credentials
+from .copies import NAME_CHARS, RESERVE_BYTES, Copies, unwritable
 from .failure import ApplyError
 from .ledger import say
 
 _DEADLINE_S = 5400.0
-_NAME_CHARS = 16
 
 
 def download(model: Mapping[str, Any], bundle: Path, token: str, copies: Copies) -> str:
@@ -26,7 +25,7 @@ def download(model: Mapping[str, Any], bundle: Path, token: str, copies: Copies)
             f"{model['name']} of digest {model['digest']} is neither on this node nor in the model store; publish it"
         )
     asked = f"{model['repository']}@{model['revision']}"
-    version = f"hub-{sha256(asked.encode()).hexdigest()[:_NAME_CHARS]}"
+    version = f"hub-{sha256(asked.encode()).hexdigest()[:NAME_CHARS]}"
     if copies.record(version):
         return version
     program = bundle / "venv" / "bin" / "hf"
@@ -35,7 +34,7 @@ def download(model: Mapping[str, Any], bundle: Path, token: str, copies: Copies)
     say(f"{model['name']} is not in the model store; fetching {model['repository']} from the hub")
     revision = ["--revision", model["revision"]] if model["revision"] else []
     command = [str(program), "download", model["repository"], *revision, "--local-dir", str(copies.version(version))]
-    env = {"HF_TOKEN": token} if token else {}
+    env = {credentials.HUB_TOKEN: token} if token else {}
     try:
         commands.run([*command, "--exclude", "original/*"], deadline_s=_DEADLINE_S, env=env)
     except ApplyError as failure:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from . import files, hub
-from .copies import RECORD, RESERVE_BYTES, Copies, sync, unwritable
+from .copies import NAME_CHARS, RECORD, RESERVE_BYTES, Copies, sync, unwritable
 from .failure import ApplyError
 from .layout import Layout
 from .ledger import say
@@ -36,7 +36,6 @@ _ADOPTED = "adopted"
 _PARTIAL = ".partial"
 _CHUNK_BYTES = 16 * 1024**2
 _REPORT_S = 10.0
-_NAME_CHARS = 16
 _LOCK = ".lock"
 
 
@@ -73,7 +72,7 @@ def is_served(layout: Layout, model: Mapping[str, Any]) -> bool:
 def is_here(layout: Layout, model: Mapping[str, Any]) -> bool:
     """Whether the node can serve without the store and the hub."""
     copies = Copies.of(layout, model["directory"])
-    return copies.by_hand or any(_fits(copies.record(known), model) for known in copies.known())
+    return copies.by_hand or _known(copies, model) is not None
 
 
 def stage(layout: Layout, model: Mapping[str, Any], bundle: Path, token: str, *, keep: bool = False) -> None:
@@ -157,12 +156,15 @@ def _fits(record: Mapping[str, Any], model: Mapping[str, Any]) -> bool:
     return "repository" not in record or all(record.get(key) == model[key] for key in ("repository", "revision"))
 
 
+def _known(copies: Copies, model: Mapping[str, Any]) -> str | None:
+    """A copy that lies here and fits."""
+    return next((known for known in copies.known() if _fits(copies.record(known), model)), None)
+
+
 def _newest(layout: Layout, model: Mapping[str, Any], bundle: Path, token: str, copies: Copies) -> str:
     """Bring the version that counts, or the one that the registry names. Returns the copy's name."""
-    if model["digest"]:
-        for known in copies.known():
-            if copies.record(known).get("digest") == model["digest"]:
-                return known
+    if model["digest"] and (known := _known(copies, model)):
+        return known
     # Resolved once: a publication changes the link, and this copy must be of one version.
     origin = (layout.model_store / model["directory"]).resolve()
     former = next((one for one in (copies.served, copies.staged) if one and _fits(copies.record(one), model)), None)
@@ -221,7 +223,7 @@ def _name(origin: Path, published: str | None, content: str) -> str:
     """A copy's name: the store's for a version that it has published, else by what is in it."""
     if published and _is_version(origin):
         return origin.name
-    return content.rpartition(":")[2][:_NAME_CHARS]
+    return content.rpartition(":")[2][:NAME_CHARS]
 
 
 def _sources(origin: Path) -> Iterator[Source]:

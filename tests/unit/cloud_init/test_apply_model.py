@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from cloud_init.huddle_apply import commands, libraries, readiness, store, systemd
+from cloud_init.huddle_apply import commands, credentials, libraries, readiness, staging, store, systemd
 from cloud_init.huddle_apply import main as program
 from cloud_init.huddle_apply.copies import Copies
 from cloud_init.huddle_apply.failure import ApplyError
@@ -265,6 +265,17 @@ def test_staging_by_hand_is_the_services_users(tmp_path: Path) -> None:
     nobody = pwd.getpwnam("nobody").pw_uid
     expected = f"{nobody} {nobody} []" if os.geteuid() == 0 else f"{os.getuid()} {os.geteuid()} {os.getgroups()}"
     assert done.stdout.strip() == expected
+
+
+def test_staging_gives_root_up_when_it_has_read_the_token(
+    node: FakeNode, bundle: Delivered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    monkeypatch.setattr(credentials, "hub_token", lambda _: order.append("token") or "")
+    monkeypatch.setattr(commands, "become_service_user", lambda: order.append("user"))
+    monkeypatch.setattr(staging, "stage", lambda *_, **__: order.append("stage"))
+    assert program.main([bundle.digest, "--stage"]) == 0
+    assert order == ["token", "user", "stage"]
 
 
 def test_a_model_that_was_put_there_by_hand_is_served(node: FakeNode, bundle: Delivered) -> None:

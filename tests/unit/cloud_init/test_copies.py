@@ -187,6 +187,14 @@ class TestVersions:
         place.boot()
         assert place.copy.resolve().parent == place.copies.folder
 
+    def test_a_loop_of_links_is_no_version(self, place: Place) -> None:
+        place.stage()
+        place.copy.unlink()
+        place.copy.symlink_to(place.copy.name)
+        assert place.copies.served is None
+        place.boot()
+        assert tree(place.copy) == tree(place.store)
+
     def test_a_damaged_file_of_a_begun_copy_is_replaced(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
         place.stage()
         (place.store / "config.json").write_text("new", encoding="utf-8")

@@ -13,7 +13,7 @@ import pytest
 from cloud_init.huddle_apply import staging
 from cloud_init.huddle_apply.failure import ApplyError
 from huddle.publish import writer
-from huddle.publish.layout import StoreLayout
+from huddle.publish.layout import ADOPTED, StoreLayout
 from huddle.publish.source import Source
 from huddle.publish.writer import Published
 from tests.unit.cloud_init.staged import WEIGHTS, Place, leave, partial, tree
@@ -156,7 +156,7 @@ class TestPublished:
     def test_what_the_store_calls_adopted_is_named_by_its_content(self, place: Place, publish: Publish) -> None:
         """The store gives that name to one directory after the other."""
         publish()
-        adopted = place.layout.model_store / ".versions/Model-1B/adopted"
+        adopted = place.layout.model_store / ".versions/Model-1B" / ADOPTED
         for text in (b"1", b"2"):
             shutil.rmtree(adopted, ignore_errors=True)
             adopted.mkdir()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 import shutil
@@ -11,7 +10,6 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -146,37 +144,6 @@ def test_what_counts_as_copied_is_on_the_disk(
         publish(release(tmp_path / "r", a=b"1", b=b"2"), store, step=cut)
     content, record = (next(n for n, name in enumerate(synced) if key in name) for key in ("a.", "copied"))
     assert content < record
-
-
-def test_a_folder_that_cannot_be_read_is_not_left_out(
-    known: Registry, files: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (files / "sub").mkdir()
-    real = os.scandir
-
-    def broken(path: Any) -> Any:
-        if Path(path).name == "sub":
-            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
-        return real(path)
-
-    monkeypatch.setattr(os, "scandir", broken)
-    with pytest.raises(source.SourceError, match=r"/sub: cannot be read \(Input/output error\); mend it or remove it"):
-        source.of_model(known.resolve(MODEL), files)
-
-
-def test_a_link_to_a_folder_above_is_refused(known: Registry, files: Path) -> None:
-    (files / "sub").mkdir()
-    (files / "sub/again").symlink_to("..")
-    with pytest.raises(source.SourceError, match="again: links to a folder that it lies in; remove the link"):
-        source.of_model(known.resolve(MODEL), files)
-
-
-def test_a_nodes_copy_is_published_without_its_marks(known: Registry, store: StoreLayout, files: Path) -> None:
-    """Its record would make half a copy of it look whole on the next node."""
-    plain = publish(source.of_model(known.resolve(MODEL), files), store)
-    for name in (".staged.json", "huddle-manifest.json", "model.safetensors.0123.partial"):
-        (files / name).write_text("{}", encoding="utf-8")
-    assert publish(source.of_model(known.resolve(MODEL), files), store).digest == plain.digest
 
 
 def test_a_file_that_was_replaced_since_the_cut_is_copied_again(store: StoreLayout, tmp_path: Path) -> None:
@@ -399,3 +366,10 @@ def test_a_refusal_of_the_hub_says_what_to_do(known: Registry, tmp_path: Path) -
     program.chmod(0o755)
     with pytest.raises(hub.HubError, match=r"401 gated; a model that needs a licence needs the secret model_hub_token"):
         hub.download(known.resolve(MODEL).model, program=program, token_file=tmp_path / "no", scratch=tmp_path / "s")
+
+
+def test_a_person_is_told_what_nodes_do_with_it(store: StoreLayout, files: Path) -> None:
+    words = ["publish", MODEL, "--from", str(files), "--store", str(store.root)]
+    first, again = (CliRunner().invoke(app, words).stdout.splitlines() for _ in range(2))
+    assert first[-1].startswith("nodes take it when a bundle is applied to them")
+    assert again[-1].startswith(f"{MODEL} is published already: version ")

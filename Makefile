@@ -22,7 +22,7 @@ setup: ## Make .venv hold what the lock says (every target does this first)
 
 .PHONY: engine
 engine: setup ## Get the Pulumi engine: from PATH, the official release, or a build (minutes, once)
-	@$(python) -m tools.engine show
+	@$(python) -m infra.engine show
 
 .PHONY: rehearse
 rehearse: setup ## Live through a stack's whole life on a simulated Azure: up, preview, update, destroy
@@ -33,7 +33,7 @@ rehearse: setup ## Live through a stack's whole life on a simulated Azure: up, p
 .PHONY: test
 test: setup ## Run every test but the node lab's extended scenarios
 	@tools/apt.sh test
-	@$(python) -m tools.engine show >/dev/null
+	@$(python) -m infra.engine show >/dev/null
 	@echo "running all tests, $(PYTEST_WORKERS) at a time; then two nodes in namespaces; then a booted node" >&2
 	@$(python) -m pytest -n $(PYTEST_WORKERS) --dist loadfile tests --ignore tests/node --ignore tests/namespaces
 	@$(python) -m pytest tests/namespaces
@@ -42,12 +42,12 @@ test: setup ## Run every test but the node lab's extended scenarios
 .PHONY: quick
 quick: setup ## Run the unit tests (under a minute)
 	@echo "running the unit tests" >&2
-	@$(python) -m pytest -q -n $(PYTEST_WORKERS) -m 'not slow' tests/unit tests/tools --ignore tests/tools/engine
+	@$(python) -m pytest -q -n $(PYTEST_WORKERS) -m 'not slow' tests/unit tests/tools
 
 .PHONY: node-lab
 node-lab: setup ## Boot the rendered cloud-init in emulated machines, through good days and bad ones; print the scenarios
 	@tools/apt.sh test
-	@$(python) -m tools.engine show >/dev/null
+	@$(python) -m infra.engine show >/dev/null
 	@echo "booting nodes (QEMU without KVM)" >&2
 	@$(python) -m pytest -n $(PYTEST_WORKERS) --dist loadfile tests/node
 
@@ -62,19 +62,19 @@ docs: setup ## Write the generated documents anew: references and pictures
 
 .PHONY: preview
 preview: setup ## Show what `make up` would change
-	@$(python) -m tools.deploy preview $(STACK) -- $(PULUMI_FLAGS)
+	@$(python) -m infra.cli.deploy preview $(STACK) -- $(PULUMI_FLAGS)
 
 .PHONY: up
 up: setup ## Create or update the stack (asks first)
-	@$(python) -m tools.deploy up $(STACK) -- $(PULUMI_FLAGS)
+	@$(python) -m infra.cli.deploy up $(STACK) -- $(PULUMI_FLAGS)
 
 .PHONY: destroy
 destroy: setup ## Delete the stack's resources (asks first)
-	@$(python) -m tools.deploy destroy $(STACK) -- $(PULUMI_FLAGS)
+	@$(python) -m infra.cli.deploy destroy $(STACK) -- $(PULUMI_FLAGS)
 
 .PHONY: pulumi
 pulumi: setup ## Run any Pulumi command: make pulumi ARGS='config set --secret backend_key -s dev'
-	@$(python) -m tools.engine run -- $(ARGS)
+	@$(python) -m infra.engine run -- $(ARGS)
 
 .PHONY: local
 local: setup ## Serve a tiny model here: real vLLM (CUDA where there is a GPU) behind the wrapper

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from cloud_init.files import NodeFile, text_file
 from cloud_init.templating import render, text
-from infra.plan import Plan
-from infra.vocabulary import ModelStoreKind
+from plan.build_azure import Plan
+from plan.vocabulary import ModelStoreKind
 
 UNITS = "/etc/systemd/system"
 PROGRAMS = "/opt/huddle/bin"

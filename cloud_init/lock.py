@@ -20,7 +20,7 @@ from urllib.parse import unquote
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import parse_wheel_filename
 
-from cloud_init.serving_code import SERVING
+from cloud_init.bundle.serving_code import SERVING
 from huddle import versions
 
 GLIBC_MINOR = 39

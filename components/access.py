@@ -8,7 +8,7 @@ import pulumi
 from pulumi_azure_native import network
 
 from components.scope import StackScope
-from infra.vocabulary import BastionSku
+from plan.vocabulary import BastionSku
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ import pulumi
 from pulumi_azure_native import compute, devtestlab, network
 
 from components.scope import StackScope
-from infra.plan import ComputePlan, NodePlan
-from infra.vocabulary import Priority
+from plan.build_azure import ComputePlan, NodePlan
+from plan.vocabulary import Priority
 
 RUN_COMMAND_NAME = "huddle-apply"
 APPLY_TIMEOUT_S = 5400

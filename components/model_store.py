@@ -10,9 +10,9 @@ from pulumi_azure_native import compute, storage
 
 from components.private_endpoint import PrivateEndpoint, PrivateEndpointArgs
 from components.scope import StackScope
-from infra.plan import ModelStorePlan
-from infra.skus import SHARED_DISKS
-from infra.vocabulary import DiskSku, ModelStoreKind
+from plan.azure_facts import SHARED_DISKS
+from plan.build_azure import ModelStorePlan
+from plan.vocabulary import DiskSku, ModelStoreKind
 
 _ZONE_REDUNDANT = (DiskSku.PREMIUM_ZRS, DiskSku.STANDARD_SSD_ZRS)
 

@@ -8,7 +8,7 @@ import pulumi
 from pulumi_azure_native import applicationinsights, operationalinsights
 
 from components.scope import StackScope
-from infra.settings import Monitoring as MonitoringSettings
+from plan.settings.azure import Monitoring as MonitoringSettings
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ import pulumi
 from pulumi_azure_native import network
 
 from components.scope import StackScope
-from infra.addresses import AddressPlan
-from infra.ports import NsgRule
-from infra.vocabulary import SUBNETS, Zone
+from plan.azure_network import AddressPlan
+from plan.ports import NsgRule
+from plan.vocabulary import SUBNETS, Zone
 
 _PREFIX_LENGTH = 31
 """Two public addresses, of which one is in use: partners allow a range that outlives a change of the address."""

@@ -11,8 +11,8 @@ from pathlib import Path
 import pulumi
 from pulumi_command import remote
 
-from cloud_init import over_ssh
-from cloud_init.over_ssh import Scripts
+from cloud_init.delivery import ssh as over_ssh
+from cloud_init.delivery.ssh import Scripts
 
 _GATE_TIMEOUTS = pulumi.CustomTimeouts(create="30m", update="30m")
 _APPLY_TIMEOUTS = pulumi.CustomTimeouts(create="100m", update="100m")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from gateway_policies.load_fragments import with_fragments
 from huddle import registry
-from infra import fit, stack_file
-from infra.errors import InputError
-from infra.fragments import with_fragments
-from infra.plan import Plan, build
-from infra.settings import Settings
-from infra.vocabulary import Target
+from plan import engines as fit
+from plan import stack_file
+from plan.build_azure import Plan, build
+from plan.errors import InputError
+from plan.settings.azure import Settings
+from plan.vocabulary import Target
 
 
 def load_plan(stack: str, root: Path = stack_file.ROOT) -> Plan:
@@ -56,7 +57,7 @@ def register(plan: Plan) -> None:
     """Hand a plan to its target."""
     match plan.target:
         case Target.AZURE:
-            from infra.targets import azure  # noqa: PLC0415 - importing azure-native costs a second
+            from infra.targets.azure import deploy as azure  # noqa: PLC0415 - importing azure-native costs a second
 
             azure.deploy(plan)
         case _:  # `rules.check` refuses the others until they are built

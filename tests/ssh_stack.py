@@ -14,13 +14,13 @@ import pulumi
 import pytest
 from pulumi import automation
 
-from cloud_init import over_ssh
 from cloud_init.bundle import Bundle
+from cloud_init.delivery import ssh as over_ssh
 from components.remote_node import RemoteNode, RemoteNodeArgs
-from infra.plan import NodePlan
+from infra import engine
 from infra.rehearsal.record import Change, Record
-from infra.targets.delivery import archive_file
-from tools import engine
+from infra.targets.azure.delivery import archive_file
+from plan.build_azure import NodePlan
 
 
 @dataclass

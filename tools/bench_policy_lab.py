@@ -21,14 +21,14 @@ import uvloop
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # when run by its path
 from infra.program import load_plan
-from simulator.policy_lab.counters import Counters
-from simulator.policy_lab.exchange import Surroundings
-from simulator.policy_lab.from_plan import service_of
-from simulator.policy_lab.gateway import Gateway
-from simulator.policy_lab.pool import Backends
-from simulator.policy_lab.server import serving
-from simulator.policy_lab.service import Service
-from simulator.policy_lab.transport import HttpSender
+from simulator.apim_policies.counters import Counters
+from simulator.apim_policies.exchange import Surroundings
+from simulator.apim_policies.from_plan import service_of
+from simulator.apim_policies.gateway import Gateway
+from simulator.apim_policies.pool import Backends
+from simulator.apim_policies.server import serving
+from simulator.apim_policies.service import Service
+from simulator.apim_policies.transport import HttpSender
 from tools.bench import subjects
 
 CHUNKS, INTERVAL_MS, MANY = 20, 5.0, 10**9

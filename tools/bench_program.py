@@ -21,13 +21,14 @@ VCPUS_PER_NODE = 40
 def measure(count: int) -> dict[str, Any]:
     """Register one stack of `count` nodes in this process and say what it cost."""
     begin = time.perf_counter()
-    from infra import program, stack_file  # noqa: PLC0415 - imports are what is measured
+    from infra import program  # noqa: PLC0415 - imports are what is measured
+    from plan import stack_file  # noqa: PLC0415 - imports are what is measured
 
     settings = _settings(count, stack_file.load("dev").model_dump(mode="json"))
     plan = program.plan_of(settings, "dev")
     planned = time.perf_counter()
-    from infra import graph  # noqa: PLC0415
-    from infra.targets import azure  # noqa: F401, PLC0415
+    from infra.reports import graph  # noqa: PLC0415
+    from infra.targets.azure import deploy as azure  # noqa: F401, PLC0415
 
     imported = time.perf_counter()
     resources = graph.registered(plan)
@@ -46,7 +47,7 @@ def measure(count: int) -> dict[str, Any]:
 
 def _settings(count: int, values: dict[str, Any]) -> Any:
     """The dev stack with `count` nodes; Azure Files, since no shared disk takes 64 of them."""
-    from infra.settings import Settings  # noqa: PLC0415
+    from plan.settings.azure import Settings  # noqa: PLC0415
 
     values["nodes"] |= {"count": count, "quota_vcpus": count * VCPUS_PER_NODE}
     values["model_store"] = {"kind": "azure-files", "size_gib": 1024}

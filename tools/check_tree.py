@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.engine.versions import ROOT
+from infra.engine.versions import ROOT
 
 LARGEST_MODULE_LINES = 400
 LARGEST_FILE_BYTES = 1_000_000

@@ -9,10 +9,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tools.engine.cache import cache_key, cache_root, fresh_directory, locked
-from tools.engine.versions import ROOT, TOOLS
+from infra.engine.cache import cache_key, cache_root, fresh_directory, locked
+from infra.engine.versions import ROOT
 
-BOOTSTRAP_LOCK = TOOLS / "bootstrap.lock"
+BOOTSTRAP_LOCK = ROOT / "tools" / "bootstrap.lock"
 LOCK = ROOT / "requirements" / "dev.lock"
 EDITABLE = (ROOT, ROOT / "serving")
 VENV = ROOT / ".venv"

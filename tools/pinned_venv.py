@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tools.engine.cache import cache_root, locked
+from infra.engine.cache import cache_root, locked
 from tools.environment import say, uv
 
 _STAMP = ".complete"

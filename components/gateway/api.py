@@ -12,8 +12,8 @@ import pulumi
 from pulumi_azure_native import apimanagement
 
 from components.gateway.chain import Chain
-from components.gateway.entities import Entity, KeyParameter
 from components.scope import StackScope
+from gateway_policies.entities import Entity, KeyParameter
 
 
 @dataclass(frozen=True)
@@ -87,5 +87,5 @@ class Api(pulumi.ComponentResource):
 
 def openapi_document() -> str:
     """The API's description as it is imported: compact, so that laying the file out anew changes nothing in Azure."""
-    text = (files("components.gateway") / "openapi.json").read_text(encoding="utf-8")
+    text = (files("gateway_policies") / "openapi.json").read_text(encoding="utf-8")
     return json.dumps(json.loads(text), ensure_ascii=False, separators=(",", ":"))

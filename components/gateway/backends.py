@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import pulumi
 from pulumi_azure_native import apimanagement
 
-from components.gateway.breaker import NODE_CANNOT_SERVE
 from components.gateway.chain import Chain
 from components.scope import StackScope
-from infra.gateway_plan import BackendPlan, PoolPlan
+from gateway_policies.breaker import NODE_CANNOT_SERVE
+from plan.build_gateway import BackendPlan, PoolPlan
 
 
 @dataclass(frozen=True)

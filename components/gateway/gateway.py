@@ -9,16 +9,16 @@ from typing import Any
 import pulumi
 from pulumi_azure_native import apimanagement
 
-from components.gateway import policies
 from components.gateway.api import Api, ApiArgs
 from components.gateway.backends import Backends, BackendsArgs
-from components.gateway.door_apis import DoorApis, DoorApisArgs
-from components.gateway.doors import doors
+from components.gateway.extra_apis import DoorApis, DoorApisArgs
 from components.gateway.observability import Observability, ObservabilityArgs
 from components.gateway.products import Products, ProductsArgs
 from components.gateway.service import Service, ServiceArgs
 from components.scope import StackScope
-from infra.plan import GatewayPlan
+from gateway_policies import render as policies
+from gateway_policies.extra_apis import doors
+from plan.build_azure import GatewayPlan
 
 
 @dataclass(frozen=True)

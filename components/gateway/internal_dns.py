@@ -10,7 +10,7 @@ from pulumi_azure_native import privatedns
 
 from components.private_dns import PrivateDns, PrivateDnsArgs
 from components.scope import StackScope
-from infra.gateway_plan import DOMAIN
+from plan.build_gateway import DOMAIN
 
 _CLASSIC_HOSTS = ("", "portal", "developer", "management", "scm")
 _V2_HOSTS = ("",)

@@ -10,8 +10,8 @@ import pulumi
 from pulumi_azure_native import apimanagement, monitor
 
 from components.gateway.chain import Chain
-from components.gateway.entities import Entity, KeyParameter
 from components.scope import StackScope
+from gateway_policies.entities import Entity, KeyParameter
 
 SAMPLING_PERCENT = 100
 """All requests: usage is counted from them, model traffic is slow traffic, and without bodies a record is small."""

@@ -9,11 +9,11 @@ from types import MappingProxyType
 import pulumi
 from pulumi_azure_native import apimanagement
 
-from components.gateway import policies
 from components.gateway.chain import Chain
-from components.gateway.entities import Entity
 from components.scope import StackScope
-from infra.gateway_plan import ProductPlan, SubscriptionPlan
+from gateway_policies import render as policies
+from gateway_policies.entities import Entity
+from plan.build_gateway import ProductPlan, SubscriptionPlan
 
 
 @dataclass(frozen=True)

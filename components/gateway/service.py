@@ -11,8 +11,8 @@ from pulumi_azure_native import apimanagement, network
 from components.gateway.internal_dns import InternalDns, InternalDnsArgs
 from components.private_endpoint import PrivateEndpoint, PrivateEndpointArgs
 from components.scope import StackScope
-from infra.gateway_plan import ExistingGatewayPlan, GatewayPlan
-from infra.vocabulary import GatewayInbound, GatewayTier, PublicAccess
+from plan.build_gateway import ExistingGatewayPlan, GatewayPlan
+from plan.vocabulary import GatewayInbound, GatewayTier, PublicAccess
 
 CLASSIC = frozenset({GatewayTier.DEVELOPER, GatewayTier.PREMIUM})
 _PROPERTY = "Microsoft.WindowsAzure.ApiManagement.Gateway.Security"

@@ -10,11 +10,11 @@ from typing import Any, Protocol
 from pulumi import automation
 from pulumi.automation import events
 
-from infra import failures
-from infra.plan import Plan
+from infra.operations import failures
 from infra.rehearsal.record import Record, name_of, summary
 from infra.rehearsal.sandbox import Sandbox
 from infra.rehearsal.steps import Step
+from plan.build_azure import Plan
 
 
 @dataclass(frozen=True)

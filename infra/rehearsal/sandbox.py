@@ -17,20 +17,20 @@ import yaml
 from pulumi import automation
 from pulumi.automation import events
 
-from infra import program, stack_file
-from infra.errors import Fault, InputError
-from infra.plan import Plan
+from infra import engine, program
 from infra.rehearsal import standing
-from infra.settings import OPTIONAL_SECRET_KEYS, SECRET_KEYS
-from infra.vocabulary import Delivery
-from simulator.errors import SimulatorError
-from simulator.faults import load as load_faults
-from simulator.settings import FAULTS_VARIABLE, STATE_VARIABLE
-from tools import engine
+from plan import stack_file
+from plan.build_azure import Plan
+from plan.errors import Fault, InputError
+from plan.settings.azure import OPTIONAL_SECRET_KEYS, SECRET_KEYS
+from plan.vocabulary import Delivery
+from simulator.azure.errors import SimulatorError
+from simulator.azure.faults import load as load_faults
+from simulator.azure.settings import FAULTS_VARIABLE, STATE_VARIABLE
 
 INLINE = f"{FAULTS_VARIABLE} (inline): "
 OnEvent = Callable[[events.EngineEvent], Any]
-PLUGINS = stack_file.ROOT / "simulator" / "bin"
+PLUGINS = stack_file.ROOT / "simulator" / "azure" / "bin"
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def open_sandbox(
 
     Raises:
         InputError: the stack file is wrong.
-        tools.engine.EngineUnavailableError: there is no Pulumi engine to be had.
+        infra.engine.EngineUnavailableError: there is no Pulumi engine to be had.
     """
     plan = program.load_plan(stack_name, root)
     if plan.access.delivery is Delivery.SSH:

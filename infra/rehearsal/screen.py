@@ -11,9 +11,9 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from infra.plan import Plan
 from infra.rehearsal.runner import Rehearsal, StepResult
 from infra.rehearsal.steps import Step
+from plan.build_azure import Plan
 
 WIDE = 110
 """Columns from which on the command of each step is shown too."""

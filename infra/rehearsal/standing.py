@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from infra.plan import Plan
-from simulator.paths import SUBSCRIPTION
-from simulator.store import Resource, Store
+from plan.build_azure import Plan
+from simulator.azure.paths import SUBSCRIPTION
+from simulator.azure.store import Resource, Store
 
 _GROUP, _VNET, _SERVICE = (
     f"azure-native:{kind}"

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from infra import program
-from infra.plan import Plan
 from infra.rehearsal import standing
 from infra.rehearsal.record import RUN_COMMAND, VM, Change, Record, join
 from infra.rehearsal.sandbox import OnEvent, Sandbox
-from infra.vocabulary import GatewayInbound, PublicAccess
-from simulator.store import Store
+from plan.build_azure import Plan
+from plan.vocabulary import GatewayInbound, PublicAccess
+from simulator.azure.store import Store
 
 KEPT_WHEN_IMAGE_CHANGES = (
     "azure-native:network:NetworkInterface",

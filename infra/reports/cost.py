@@ -15,12 +15,12 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from infra.plan import Plan
-from infra.vocabulary import BastionSku, DiskSku, GatewayInbound, GatewayTier, ModelStoreKind, Priority
+from plan.build_azure import Plan
+from plan.vocabulary import BastionSku, DiskSku, GatewayInbound, GatewayTier, ModelStoreKind, Priority
 
 HOURS_PER_MONTH = 730
 """Azure's own convention for monthly figures (8760 hours a year, divided by 12)."""
-_PRICES = Path(__file__).resolve().parent.parent / "data" / "prices.yaml"
+_PRICES = Path(__file__).resolve().parent / "data" / "prices.yaml"
 
 
 class _Data(BaseModel):
@@ -37,7 +37,7 @@ class NetworkPrices(_Data):
 
 
 class Prices(_Data):
-    """infra/data/prices.yaml: what was verified, where and when."""
+    """infra/reports/data/prices.yaml: what was verified, where and when."""
 
     as_of: date
     source: str

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from infra import program, stack_file
+from infra import program
 from infra.reports import openapi_doc, picture, ports_view, settings_doc
-from infra.vocabulary import Target
+from plan import stack_file
+from plan.vocabulary import Target
 
 PORTS_STACK = "dev"
 """The stack whose ports stand in the reference."""

@@ -1,4 +1,4 @@
-"""Typical durations of Azure's operations, as data with sources: infra/data/durations.yaml."""
+"""Typical durations of Azure's operations, as data with sources: infra/reports/data/durations.yaml."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import yaml
 from pydantic import BaseModel, ConfigDict
 
-_DURATIONS = Path(__file__).resolve().parent.parent / "data" / "durations.yaml"
+_DURATIONS = Path(__file__).resolve().parent / "data" / "durations.yaml"
 ASSUMPTION = "assumption"
 
 

@@ -1,7 +1,7 @@
 """The API's description for the gateway: the wrapper's own routes and fields, in friendly words. Pure.
 
 The wrapper says what it offers (`huddle.wrapper.openapi`), data/operations.yaml how people read about it. The outcome
-is components/gateway/openapi.json, which is what API Management imports and the developer portal shows.
+is gateway_policies/openapi.json, which is what API Management imports and the developer portal shows.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 import yaml
 
 from huddle.wrapper import openapi
-from infra.gateway_plan import WRAPPER_API_PATH
+from plan.build_gateway import WRAPPER_API_PATH
 
-PATH = "components/gateway/openapi.json"
+PATH = "gateway_policies/openapi.json"
 _PREFIX = f"/{WRAPPER_API_PATH}"
 
 
@@ -67,5 +67,7 @@ def _operation(operation: dict[str, Any], words: dict[str, Any]) -> dict[str, An
 
 
 def _words() -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((files("infra") / "data" / "operations.yaml").read_text(encoding="utf-8"))
+    found: dict[str, Any] = yaml.safe_load(
+        (files("infra.reports") / "data" / "operations.yaml").read_text(encoding="utf-8")
+    )
     return found

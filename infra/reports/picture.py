@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra.plan import NodePlan, Plan
 from infra.reports.shapes import LINE_SIZE, Arrow, Box, Row, room
 from infra.reports.shorten import at_end
 from infra.reports.templating import fill
-from infra.vocabulary import GatewayInbound, ModelStoreKind, PublicAccess, Topology, Zone
+from plan.build_azure import NodePlan, Plan
+from plan.vocabulary import GatewayInbound, ModelStoreKind, PublicAccess, Topology, Zone
 
 WIDTH = 1240
 _MARGIN = 32

@@ -14,9 +14,9 @@ from rich import box
 from rich.console import Console, Group
 from rich.table import Table
 
-from infra.plan import Plan
 from infra.reports import cost
-from infra.vocabulary import BastionSku, ModelStoreKind, Zone
+from plan.build_azure import Plan
+from plan.vocabulary import BastionSku, ModelStoreKind, Zone
 
 
 def to_json(plan: Plan) -> dict[str, Any]:

@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.rule import Rule
 from rich.syntax import Syntax
 
-from components.gateway.doors import Rendered, rendered
-from infra.errors import Fault, InputError
-from infra.plan import Plan
+from gateway_policies.extra_apis import Rendered, rendered
+from plan.build_azure import Plan
+from plan.errors import Fault, InputError
 
 
 def of(plan: Plan) -> tuple[Rendered, ...]:

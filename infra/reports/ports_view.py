@@ -8,9 +8,9 @@ from rich import box
 from rich.console import Console, Group
 from rich.table import Table
 
-from infra.plan import Plan
-from infra.ports import Flow
-from infra.vocabulary import Zone
+from plan.build_azure import Plan
+from plan.ports import Flow
+from plan.vocabulary import Zone
 
 _THIS_MACHINE = "this machine only"
 _WIDE = 110

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from infra import stack_file
 from infra.reports.templating import TEMPLATES, fill
-from infra.settings import LOCATION_KEY, SECRET_KEYS, Settings
-from infra.skus import GATEWAY_TIERS, REFUSED_TIERS, SHARED_DISKS, VM_SIZES, max_shares
-from infra.vocabulary import DiskSku
+from plan import stack_file
+from plan.azure_facts import GATEWAY_TIERS, REFUSED_TIERS, SHARED_DISKS, VM_SIZES, max_shares
+from plan.settings.azure import LOCATION_KEY, SECRET_KEYS, Settings
+from plan.vocabulary import DiskSku
 
 Schema = Mapping[str, Any]
 MINIMAL_STACK = TEMPLATES / "minimal_stack.yaml"

@@ -14,17 +14,17 @@ from typing import Any, Protocol
 from rich.console import Group
 from rich.text import Text
 
-from infra.plan import Plan
 from infra.reports import durations as table
 from infra.reports.durations import ASSUMPTION, Durations, Operation, plain_type
 from infra.reports.shorten import in_middle
+from plan.build_azure import Plan
 
 GATEWAY_TYPE = "azure-native:apimanagement:ApiManagementService"
 BASTION_TYPE = "azure-native:network:BastionHost"
 
 
 class Node(Protocol):
-    """A resource as `infra.graph` writes it down; `depends_on` and `parent` are URNs."""
+    """A resource as `infra.reports.graph` writes it down; `depends_on` and `parent` are URNs."""
 
     @property
     def urn(self) -> str: ...  # noqa: D102

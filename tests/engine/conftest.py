@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from infra import engine
 from infra.rehearsal.sandbox import open_sandbox
 from tests.engine.life import Life
-from tools import engine
 
 os.environ["PULUMI_ERROR_OUTPUT_STRING"] = "1"
 

@@ -9,10 +9,10 @@ import pytest
 from pulumi import automation
 
 from infra import program
-from infra.plan import Plan
 from infra.rehearsal.record import Record
 from infra.rehearsal.sandbox import Sandbox
-from simulator.store import State, Store
+from plan.build_azure import Plan
+from simulator.azure.store import State, Store
 
 
 class Life:

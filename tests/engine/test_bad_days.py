@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from infra import failures
+from infra.operations import failures
 from infra.rehearsal.record import VM
 from tests.engine.life import Life
 

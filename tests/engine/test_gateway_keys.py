@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 
-from infra import stack_file
-from infra.gateway_plan import subscription_id
 from infra.rehearsal.record import RUN_COMMAND
-from simulator.arm import serve
-from simulator.policy_lab.from_plan import service_of
-from simulator.policy_lab.messages import Headers, Request
-from simulator.policy_lab.service import Service
-from simulator.store import Resource, Store
+from plan import stack_file
+from plan.build_gateway import subscription_id
+from simulator.apim_policies.from_plan import service_of
+from simulator.apim_policies.messages import Headers, Request
+from simulator.apim_policies.service import Service
+from simulator.azure.arm import serve
+from simulator.azure.store import Resource, Store
 from tests.engine.life import Life
-from tests.policy_lab.lab import Lab
+from tests.simulator.apim_policies.lab import Lab
 
 NAME = "developers/playground"
 SID = subscription_id(*NAME.split("/"))
@@ -44,7 +44,7 @@ def infra(life: Life, endpoint: str, *arguments: str) -> subprocess.CompletedPro
     """The command, as a person would run it who is signed in to this state and this (simulated) Azure."""
     environment = {**os.environ, **life.sandbox.stack.workspace.env_vars, "ARM_ENDPOINT": endpoint}
     return subprocess.run(
-        [sys.executable, "-m", "infra.cli", *arguments],
+        [sys.executable, "-m", "infra.cli.main", *arguments],
         cwd=stack_file.ROOT,
         env=environment,
         stdin=subprocess.DEVNULL,

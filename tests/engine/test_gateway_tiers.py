@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from infra import stack_file
+from infra import engine
 from infra.rehearsal import standing
 from infra.rehearsal.record import Change
 from infra.rehearsal.sandbox import open_sandbox
+from plan import stack_file
 from tests.engine.life import Life
-from tools import engine
 
 ROOT = stack_file.ROOT / "tests"
 STACKS = stack_file.names(ROOT)

@@ -7,15 +7,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-from infra import stack_file
-from tools import engine
+from infra import engine
+from plan import stack_file
 
 QUOTA = "faults:\n  - {kind: quota, limit: 40}\n"
 
 
 def rehearse(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "infra.cli", "rehearse", *arguments],
+        [sys.executable, "-m", "infra.cli.main", "rehearse", *arguments],
         capture_output=True,
         text=True,
         check=False,

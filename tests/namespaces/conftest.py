@@ -9,7 +9,7 @@ import pytest
 
 from cloud_init import bundle
 from infra import program
-from infra.plan import Plan
+from plan.build_azure import Plan
 from tests.namespaces import host, node
 from tests.namespaces.node import Node
 from tools import node_cpu, vllm_cpu

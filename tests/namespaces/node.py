@@ -20,10 +20,9 @@ from typing import Any
 
 import yaml
 
-from cloud_init import contents
-from cloud_init.bundle import Bundle
+from cloud_init.bundle import Bundle, contents
 from huddle import tiny_model
-from infra.plan import NodePlan, Plan
+from plan.build_azure import NodePlan, Plan
 from tests.namespaces.host import INSIDE, Host, hand_over
 
 RAY, VLLM, WRAPPER = "huddle-ray.service", "huddle-vllm.service", "huddleai_api.service"

@@ -14,8 +14,8 @@ from types import MappingProxyType
 
 import pytest
 
-from cloud_init import archive, over_ssh
-from cloud_init.bundle import Bundle
+from cloud_init.bundle import Bundle, archive
+from cloud_init.delivery import ssh as over_ssh
 from cloud_init.templating import text
 from infra import program
 from infra.rehearsal.record import Change

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from infra.plan import Plan
-from infra.ports import BOUND_WIDER, Flow
-from infra.vocabulary import Zone
+from plan.build_azure import Plan
+from plan.ports import BOUND_WIDER, Flow
+from plan.vocabulary import Zone
 from tests.namespaces.conftest import Pair
 from tests.namespaces.node import BACKEND_KEY, PROBE, RAY, RAY_TOKEN, VLLM, WRAPPER, Node
 

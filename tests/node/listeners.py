@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from ipaddress import ip_address
 
-from infra import ports
-from infra.plan import NodePlan, Plan
-from infra.vocabulary import Zone
+from plan import ports
+from plan.build_azure import NodePlan, Plan
+from plan.vocabulary import Zone
 
 _ANYWHERE = {"0.0.0.0", "::", "*"}
 _OF_THE_LAB = {"169.254.169.254:80", "169.254.169.253:443"}

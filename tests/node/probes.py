@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from cloud_init.services import Unit
+from cloud_init.bundle.services import Unit
 from tools.node_lab.lab import Node
 from tools.node_lab.shell import Done
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from cloud_init.bundle import Bundle
-from cloud_init.services import Unit
+from cloud_init.bundle.services import Unit
 from tests.node import probes
 from tests.node.listeners import wrong_listeners
 from tests.node.probes import (

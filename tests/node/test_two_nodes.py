@@ -9,9 +9,9 @@ from ipaddress import IPv4Address
 import pytest
 
 from cloud_init.bundle import Bundle
-from cloud_init.services import Unit
+from cloud_init.bundle.services import Unit
 from infra.rehearsal.record import Change
-from infra.vocabulary import Zone
+from plan.vocabulary import Zone
 from tests.node.probes import eventually, journal, serves_again
 from tests.ssh_stack import SshStack
 from tools.node_lab.image import OVERLAY

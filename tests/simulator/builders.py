@@ -3,7 +3,7 @@
 import base64
 from typing import Any
 
-from simulator.values import Secret
+from simulator.plugin.values import Secret
 from tests.simulator.engine import Azure, Made
 
 GROUP = "rg-test"

@@ -7,9 +7,9 @@ from pathlib import Path
 import grpc
 import pytest
 
-from simulator.cloud import Cloud
-from simulator.protocol import register
-from simulator.settings import Settings
+from simulator.azure.cloud import Cloud
+from simulator.azure.protocol import register
+from simulator.azure.settings import Settings
 from tests.simulator import builders
 from tests.simulator.engine import Azure
 

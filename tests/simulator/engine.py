@@ -13,9 +13,9 @@ import grpc
 import yaml
 from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc, status_pb2
 
-from simulator.cloud import Cloud
-from simulator.store import State
-from simulator.values import from_wire, reveal, to_wire
+from simulator.azure.cloud import Cloud
+from simulator.azure.store import State
+from simulator.plugin.values import from_wire, reveal, to_wire
 
 LOCATION = "eastus"
 

@@ -4,7 +4,7 @@ import grpc
 import pytest
 from pulumi.runtime.proto import provider_pb2
 
-from simulator.values import UNKNOWN
+from simulator.plugin.values import UNKNOWN
 from tests.simulator import builders as b
 from tests.simulator.engine import CheckRefusedError
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import strategies as st
 from pulumi.runtime.proto import provider_pb2
 
-from simulator import schema
-from simulator.diff import diff
-from simulator.values import UNKNOWN, Secret
+from simulator.azure import schema
+from simulator.azure.diff import diff
+from simulator.plugin.values import UNKNOWN, Secret
 from tests.simulator import builders as b
 from tests.simulator.engine import Made
 

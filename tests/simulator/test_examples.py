@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from simulator import faults
+from simulator.azure import faults
 
-EXAMPLES = sorted((Path(faults.__file__).parent / "examples").glob("*.yaml"))
+EXAMPLES = sorted((Path(faults.__file__).parents[1] / "examples").glob("*.yaml"))
 
 
 def test_there_is_one_for_each_bad_day_of_the_runbook() -> None:

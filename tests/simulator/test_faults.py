@@ -2,8 +2,8 @@
 
 import pytest
 
-from simulator.errors import SimulatorError
-from simulator.faults import load
+from simulator.azure.errors import SimulatorError
+from simulator.azure.faults import load
 from tests.simulator import builders as b
 from tests.simulator.engine import PartialError, RefusedError
 

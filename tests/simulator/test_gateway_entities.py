@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from simulator.values import Secret
+from simulator.plugin.values import Secret
 from tests.simulator import builders as b
 from tests.simulator.engine import RefusedError
 from tests.simulator.gateway_builders import (

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from simulator import portal
+from simulator.azure import portal
 from tests.simulator import builders as b
 from tests.simulator.engine import PartialError, RefusedError
 

@@ -12,14 +12,14 @@ import pytest
 from google.protobuf import empty_pb2
 from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc
 
-from simulator import schema
-from simulator.errors import SimulatorError
-from simulator.settings import from_environment
-from simulator.store import Store
-from simulator.values import from_wire, to_wire
+from simulator.azure import schema
+from simulator.azure.errors import SimulatorError
+from simulator.azure.settings import from_environment
+from simulator.azure.store import Store
+from simulator.plugin.values import from_wire, to_wire
 from tests.simulator import builders as b
 
-LAUNCHER = Path(__file__).parents[2] / "simulator" / "bin" / "pulumi-resource-azure-native"
+LAUNCHER = Path(__file__).parents[2] / "simulator" / "azure" / "bin" / "pulumi-resource-azure-native"
 
 
 @contextmanager

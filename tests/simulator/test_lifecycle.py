@@ -10,10 +10,10 @@ from threading import Barrier
 
 import pytest
 
-from simulator.errors import SimulatorError
-from simulator.rules import rules_for
-from simulator.store import OperationRecord, Resource, Store
-from simulator.values import UNKNOWN
+from simulator.azure.errors import SimulatorError
+from simulator.azure.rules import rules_for
+from simulator.azure.store import OperationRecord, Resource, Store
+from simulator.plugin.values import UNKNOWN
 from tests.simulator import builders as b
 from tests.simulator.engine import PartialError, RefusedError
 

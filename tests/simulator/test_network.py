@@ -2,7 +2,7 @@
 
 import pytest
 
-from simulator.values import dig
+from simulator.plugin.values import dig
 from tests.simulator import builders as b
 from tests.simulator.engine import RefusedError
 

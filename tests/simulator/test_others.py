@@ -2,11 +2,11 @@
 
 import pytest
 
-from simulator import portal, schema
-from simulator.errors import SimulatorError
-from simulator.paths import TEMPLATES, path_of
-from simulator.rules import imitated
-from simulator.values import Secret
+from simulator.azure import portal, schema
+from simulator.azure.errors import SimulatorError
+from simulator.azure.paths import TEMPLATES, path_of
+from simulator.azure.rules import imitated
+from simulator.plugin.values import Secret
 from tests.simulator import builders as b
 from tests.simulator.engine import RefusedError
 

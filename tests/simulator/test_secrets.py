@@ -5,8 +5,8 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from simulator import redaction
-from simulator.values import UNKNOWN, Secret, from_wire, reveal, to_wire
+from simulator.azure import redaction
+from simulator.plugin.values import UNKNOWN, Secret, from_wire, reveal, to_wire
 from tests.simulator import builders as b
 from tests.simulator.engine import PartialError, RefusedError
 
@@ -115,7 +115,7 @@ def test_a_partial_failure_holds_no_secret_text(azure):
 
 
 def test_a_fault_of_the_simulator_tells_its_place_and_no_value(azure, monkeypatch):
-    monkeypatch.setattr("simulator.protocol.diff", lambda *_: {}[CANARY])
+    monkeypatch.setattr("simulator.azure.protocol.diff", lambda *_: {}[CANARY])
     b.group(azure)
     disk = b.disk(azure)
     with pytest.raises(grpc.RpcError) as caught:

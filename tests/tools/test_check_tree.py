@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from infra.engine.versions import ROOT
 from tools import check_tree
-from tools.engine.versions import ROOT
 
 # Spelled in parts, so that this file keeps the rules it tests.
 HOST = "https://py" + "pi.org/simple"

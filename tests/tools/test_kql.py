@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.stack_file import ROOT
+from plan.stack_file import ROOT
 from tools.kql_check import main, problems
 
 QUERIES = sorted((ROOT / "components" / "gateway" / "queries").glob("*.kql"))

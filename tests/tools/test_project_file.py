@@ -1,10 +1,10 @@
-"""Pulumi.yaml and infra/settings.py describe the same stack file."""
+"""Pulumi.yaml and plan/settings/azure.py describe the same stack file."""
 
 import yaml
 from pydantic_core import PydanticUndefined
 
-from infra.settings import OPTIONAL_SECRET_KEYS, SECRET_KEYS, Settings
-from tools.engine.versions import ROOT
+from infra.engine.versions import ROOT
+from plan.settings.azure import OPTIONAL_SECRET_KEYS, SECRET_KEYS, Settings
 
 PROJECT = yaml.safe_load((ROOT / "Pulumi.yaml").read_text())
 CONFIG = PROJECT["config"]

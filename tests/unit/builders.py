@@ -10,10 +10,10 @@ from typing import Any
 import pulumi
 
 from components.scope import StackScope
-from infra import stack_file
-from infra.plan import Plan
 from infra.program import plan_of
-from simulator.paths import SUBSCRIPTION
+from plan import stack_file
+from plan.build_azure import Plan
+from simulator.azure.paths import SUBSCRIPTION
 from tests.unit.recording import CANARY
 
 

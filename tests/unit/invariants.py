@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
-from infra.plan import Plan
-from infra.vocabulary import SUBNETS
-from simulator import schema
-from simulator.values import UNKNOWN
+from plan.build_azure import Plan
+from plan.vocabulary import SUBNETS
+from simulator.azure import schema
+from simulator.plugin.values import UNKNOWN
 from tests.unit.recording import Recorded, Recording
 
 INLINE_OR_STANDALONE: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -141,7 +141,7 @@ def _custom(recording: Recording) -> list[Recorded]:
 
 
 def _name(resource: Recorded) -> Any:
-    from simulator.paths import path_of  # noqa: PLC0415
+    from simulator.azure.paths import path_of  # noqa: PLC0415
 
     path = path_of(schema.resource(resource.type))
     return resource.plain.get(path.name_param)

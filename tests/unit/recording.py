@@ -25,11 +25,11 @@ from pulumi.runtime import mocks, set_all_config, settings
 from pulumi.runtime.proto import resource_pb2
 from pulumi.runtime.stack import run_in_stack
 
-from infra import stack_file
-from infra.settings import SECRET_KEYS
-from simulator import check, schema
-from simulator.paths import path_of
-from simulator.values import UNKNOWN, Secret, dig, from_wire, reveal, to_wire, walk
+from plan import stack_file
+from plan.settings.azure import SECRET_KEYS
+from simulator.azure import check, schema
+from simulator.azure.paths import path_of
+from simulator.plugin.values import UNKNOWN, Secret, dig, from_wire, reveal, to_wire, walk
 from tests.unit import azure_outputs
 from tests.unit.azure_outputs import CANARY, Outputs
 

@@ -13,10 +13,10 @@ import yaml
 from hypothesis import strategies as st
 
 from huddle import registry
-from infra import stack_file
-from infra.errors import Fault, InputError
-from infra.plan import Plan, build
-from infra.settings import Settings
+from plan import stack_file
+from plan.build_azure import Plan, build
+from plan.errors import Fault, InputError
+from plan.settings.azure import Settings
 
 FILE = "stacks/Pulumi.dev.yaml"
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHme63GahSa9lKt98hTj1C7LJL2GzfURKGFi1h5Gcbfd test"

@@ -7,8 +7,9 @@ from functools import cache
 
 import pytest
 
-from infra import program, stack_file
-from infra.plan import Plan
+from infra import program
+from plan import stack_file
+from plan.build_azure import Plan
 from tests.unit import invariants
 from tests.unit.recording import Recording, assert_no_canary_outside_secrets, run_program, stack_config
 

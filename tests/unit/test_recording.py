@@ -10,7 +10,7 @@ import pulumi
 import pytest
 from pulumi_azure_native import network
 
-from simulator.values import UNKNOWN, Secret
+from simulator.plugin.values import UNKNOWN, Secret
 from tests.unit.recording import CANARY, Recording, assert_no_canary_outside_secrets, run_program
 
 

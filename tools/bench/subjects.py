@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 
+from infra.engine.cache import cache_root
 from tools import pinned_venv
-from tools.engine.cache import cache_root
 
 HERE = Path(__file__).parent
 KEY = "backend-key-of-the-bench"

@@ -8,8 +8,9 @@ from typing import Any
 
 from cloud_init import bundle
 from cloud_init.bundle import Bundle
-from infra import program, stack_file
-from infra.plan import Plan
+from infra import program
+from plan import stack_file
+from plan.build_azure import Plan
 from tools.node_lab import wheels
 
 ENGINE_LOCK = "requirements/engine.lock"

@@ -12,7 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from cloud_init.huddle_apply.libraries import DIGEST_CHARS
-from tools.engine.cache import cache_key, cache_root, fresh_directory
+from infra.engine.cache import cache_key, cache_root, fresh_directory
 from tools.environment import say
 from tools.node_lab.wheels import Wheels
 from tools.node_lab.wheels import ensure as ensure_wheels

@@ -13,10 +13,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cloud_init import apply, catalogue, render
+from cloud_init import user_data as render
 from cloud_init.bundle import Bundle
-from infra.plan import NodePlan, Plan
-from infra.vocabulary import Zone
+from cloud_init.bundle import served as catalogue
+from cloud_init.delivery import run_command as apply
+from plan.build_azure import NodePlan, Plan
+from plan.vocabulary import Zone
 from tools.node_lab import bundles, image, media, wheels
 from tools.node_lab.guest import Guest, Hardware, Link, free_ports
 from tools.node_lab.shell import CONNECT_S, Done, Shell

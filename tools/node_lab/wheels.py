@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from cloud_init.wheel import pack
+from cloud_init.bundle.wheel import pack
 from huddle import versions
-from tools.engine.cache import cache_key, cache_root, fresh_directory
-from tools.engine.versions import ROOT
+from infra.engine.cache import cache_key, cache_root, fresh_directory
+from infra.engine.versions import ROOT
 from tools.environment import say
 
 PYTHON = "3.11"

@@ -19,7 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from cloud_init import archive, contents
+from cloud_init.bundle import archive, contents
 from cloud_init.huddle_apply import main as program
 from cloud_init.huddle_apply.copies import Copies
 from cloud_init.huddle_apply.layout import Layout

@@ -7,9 +7,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from cloud_init import apply, bundle, render
+from cloud_init import bundle
+from cloud_init import user_data as render
+from cloud_init.delivery import run_command as apply
 from infra import program
-from infra.plan import NodePlan, Plan
+from plan.build_azure import NodePlan, Plan
 from tests.unit import stack_values
 
 MODEL, OTHER_MODEL = stack_values.MODEL, stack_values.OTHER_MODEL

@@ -18,14 +18,17 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from cloud_init import apply, bundle, catalogue, node_facts, serving_code
-from cloud_init.services import Unit
-from cloud_init.wrapper_config import wrapper_config
+from cloud_init import bundle
+from cloud_init.bundle import node_facts, serving_code
+from cloud_init.bundle import served as catalogue
+from cloud_init.bundle.services import Unit
+from cloud_init.bundle.wrapper_config import wrapper_config
+from cloud_init.delivery import run_command as apply
 from components import gpu_node
 from huddle import registry
 from huddle.launch.cli import app as launch
 from huddle.wrapper.config import WrapperConfig
-from infra.vocabulary import Topology
+from plan.vocabulary import Topology
 from tests.unit import stack_values
 from tests.unit.cloud_init import rendered
 from tests.unit.cloud_init.rendered import KINDS, built, plans

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from cloud_init import firewall
-from infra.plan import Plan
-from infra.vocabulary import Zone
+from cloud_init.bundle import firewall
+from plan.build_azure import Plan
+from plan.vocabulary import Zone
 from tests.unit.cloud_init.rendered import KINDS, built, plans
 
 ACCEPT = re.compile(r"^ {8}ip saddr \{ (.*) \} tcp dport \{ (.*) \} accept comment \"(.*)\"$", re.MULTILINE)

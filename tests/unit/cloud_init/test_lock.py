@@ -9,7 +9,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from cloud_init import lock
-from cloud_init.serving_code import SERVING
+from cloud_init.bundle.serving_code import SERVING
 from huddle import versions
 
 LINE = re.compile(r"([a-z0-9._-]+)==(\S+) --hash=sha256:[0-9a-f]{64}")

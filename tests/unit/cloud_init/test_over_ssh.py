@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cloud_init import over_ssh
+from cloud_init.delivery import ssh as over_ssh
 from cloud_init.templating import render
 from tests.unit.cloud_init.rendered import built, plans
 

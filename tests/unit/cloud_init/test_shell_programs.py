@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cloud_init import apply
+from cloud_init.delivery import run_command as apply
 from cloud_init.templating import text
 from tests.unit.cloud_init import rendered
 from tests.unit.cloud_init.rendered import KINDS, built, plans

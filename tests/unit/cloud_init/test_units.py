@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cloud_init import bundle, contents, render, templating
-from cloud_init.services import Unit
+from cloud_init import bundle, templating
+from cloud_init import user_data as render
+from cloud_init.bundle.services import Unit
 from huddle.wrapper.config import TimeoutsConfig
-from infra.vocabulary import Topology
+from plan.vocabulary import Topology
 from tests.unit import stack_values
 from tests.unit.cloud_init import rendered
 from tests.unit.cloud_init.rendered import KINDS, built, plans
@@ -301,6 +302,6 @@ def test_other_ports_in_the_stack_file_reach_every_unit() -> None:
 
 
 def test_every_unit_has_a_template_and_every_template_a_unit() -> None:
-    folder = Path(contents.__file__).parent / "templates/units"
+    folder = templating.TEMPLATES / "units"
     templates = {path.name.removesuffix(".j2") for path in folder.glob("*.service.j2")}
     assert templates == {unit.value for unit in Unit}

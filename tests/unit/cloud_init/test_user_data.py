@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cloud_init import render
+from cloud_init import user_data as render
 from tests.unit import stack_values
 from tests.unit.cloud_init import rendered
 from tests.unit.cloud_init.rendered import KINDS, plans

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from cloud_init import wheel
-from cloud_init.serving_code import closure
+from cloud_init.bundle import wheel
+from cloud_init.bundle.serving_code import closure
 from tools.pinned_venv import installer
 
 SERVING_FILES = {

@@ -10,9 +10,9 @@ import pulumi
 from pulumi_azure_native import network
 
 from components.gateway import Gateway, GatewayArgs
-from infra.plan import Plan
-from infra.skus import GATEWAY_TIERS
-from infra.vocabulary import GatewayInbound, GatewayTier
+from plan.azure_facts import GATEWAY_TIERS
+from plan.build_azure import Plan
+from plan.vocabulary import GatewayInbound, GatewayTier
 from tests.unit.azure_outputs import OUTPUTS, Outputs
 from tests.unit.builders import arm_id, plan, scope, secret
 from tests.unit.recording import Recorded, Recording, run_program

@@ -5,8 +5,8 @@ from functools import cache
 import pytest
 
 from components.access import Bastion, BastionArgs
-from infra.vocabulary import BastionSku
-from simulator.values import UNKNOWN
+from plan.vocabulary import BastionSku
+from simulator.plugin.values import UNKNOWN
 from tests.unit.builders import arm_id, plan, scope
 from tests.unit.recording import Recording, run_program
 

@@ -3,11 +3,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from components.gateway import policies
 from components.gateway.api import openapi_document
-from components.gateway.entities import KeyParameter
+from gateway_policies import render as policies
+from gateway_policies.entities import KeyParameter
 from huddle.wrapper.routes import Route, resolve
-from infra import outputs
+from infra.targets.azure import outputs
 from tests.unit.builders import plan
 from tests.unit.components.gateway_program import KEY_URI, build, standard
 

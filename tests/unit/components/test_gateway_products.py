@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from simulator.values import UNKNOWN, Secret
+from simulator.plugin.values import UNKNOWN, Secret
 from tests.unit.builders import plan
 from tests.unit.components.gateway_program import SUBSCRIPTION, TWO_PRODUCTS, build, standard
 from tests.unit.recording import CANARY, assert_no_canary_outside_secrets

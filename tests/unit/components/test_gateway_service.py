@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from components.gateway.internal_dns import zone_names
-from infra.skus import GATEWAY_TIERS
-from infra.vocabulary import GatewayInbound, GatewayTier
+from plan.azure_facts import GATEWAY_TIERS
+from plan.vocabulary import GatewayInbound, GatewayTier
 from tests.unit.azure_outputs import CALLS
 from tests.unit.builders import plan
 from tests.unit.components.gateway_program import (

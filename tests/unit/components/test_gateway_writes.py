@@ -8,7 +8,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from components.gateway.products import Products, ProductsArgs
-from infra.gateway_plan import ProductPlan, SubscriptionPlan, subscription_id
+from plan.build_gateway import ProductPlan, SubscriptionPlan, subscription_id
 from tests.unit.builders import plan, scope
 from tests.unit.components.gateway_program import standard, written
 from tests.unit.recording import Recording, run_program

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from pulumi_azure_native import network
 
 from components.gpu_node import REPLACING_CHANGES, GpuNode, GpuNodeArgs
-from infra.plan import Plan
-from simulator import schema
-from simulator.values import UNKNOWN
+from plan.build_azure import Plan
+from simulator.azure import schema
+from simulator.plugin.values import UNKNOWN
 from tests.unit.builders import arm_id, plan, scope
 from tests.unit.recording import Recorded, Recording, run_program
 

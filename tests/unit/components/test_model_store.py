@@ -9,8 +9,8 @@ import pulumi
 import pytest
 
 from components.model_store import ModelStore, ModelStoreArgs
-from infra.plan import Plan
-from simulator.values import UNKNOWN
+from plan.build_azure import Plan
+from simulator.plugin.values import UNKNOWN
 from tests.unit.builders import arm_id, plan, scope
 from tests.unit.recording import Recording, run_program
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from components.monitoring import Monitoring, MonitoringArgs
-from infra.plan import Plan
-from simulator.values import Secret
+from plan.build_azure import Plan
+from simulator.plugin.values import Secret
 from tests.unit.builders import plan, scope
 from tests.unit.recording import Recording, assert_no_canary_outside_secrets, run_program
 

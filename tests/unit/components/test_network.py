@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from components.network import Network, NetworkArgs, _rule
-from infra.addresses import AddressPlan
-from infra.plan import Plan
-from infra.ports import NsgRule
-from infra.vocabulary import SUBNETS, NsgPriority, Zone
-from simulator.values import UNKNOWN
+from plan.azure_network import AddressPlan
+from plan.build_azure import Plan
+from plan.ports import NsgRule
+from plan.vocabulary import SUBNETS, NsgPriority, Zone
+from simulator.plugin.values import UNKNOWN
 from tests.unit.builders import plan, scope
 from tests.unit.recording import Recorded, Recording, run_program
 

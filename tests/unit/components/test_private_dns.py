@@ -6,7 +6,7 @@ from typing import Any
 
 from components.private_dns import PrivateDns, PrivateDnsArgs
 from components.private_endpoint import PrivateEndpoint, PrivateEndpointArgs
-from simulator.values import UNKNOWN
+from simulator.plugin.values import UNKNOWN
 from tests.unit.builders import arm_id, plan, scope
 from tests.unit.recording import Recording, run_program
 

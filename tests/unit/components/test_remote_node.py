@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from cloud_init import bundle
-from infra.plan import Plan
-from infra.targets import azure, delivery
-from simulator.values import UNKNOWN, Secret, reveal
+from infra.targets.azure import delivery
+from infra.targets.azure import deploy as azure
+from plan.build_azure import Plan
+from simulator.plugin.values import UNKNOWN, Secret, reveal
 from tests.unit import stack_values
 from tests.unit.azure_outputs import CANARY
 from tests.unit.recording import Recorded, Recording, assert_no_canary_outside_secrets, run_program

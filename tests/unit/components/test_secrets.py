@@ -9,8 +9,8 @@ import pulumi
 import pytest
 
 from components.secrets import Secrets, SecretsArgs
-from simulator.paths import TENANT
-from simulator.values import UNKNOWN, Secret
+from simulator.azure.paths import TENANT
+from simulator.plugin.values import UNKNOWN, Secret
 from tests.unit.builders import arm_id, plan, scope, secret
 from tests.unit.recording import CANARY, Recording, assert_no_canary_outside_secrets, run_program
 

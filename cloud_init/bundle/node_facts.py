@@ -1,0 +1,125 @@
+"""node.json and model.json: what the program on a node must know about it. Read by huddle_apply."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from cloud_init import disks
+from cloud_init.bundle import firewall, prompts
+from cloud_init.bundle import served as catalogue
+from cloud_init.bundle.services import Credential, Unit, serves
+from huddle import versions
+from plan.build_azure import NodePlan, Plan
+from plan.vocabulary import ModelStoreKind, Role, Topology
+
+VAULT_SECRETS = {
+    Credential.BACKEND_KEY: "backend-key",
+    Credential.RAY_TOKEN: "ray-token",
+    Credential.MODEL_HUB_TOKEN: "model-hub-token",
+}
+"""Names in Key Vault, where names have hyphens only."""
+OPTIONAL_SECRETS = (Credential.MODEL_HUB_TOKEN,)
+
+
+DEADLINES_S: Mapping[str, int] = MappingProxyType(
+    {
+        "cloud_init": 480,
+        "clock": 60,
+        "packages": 240,
+        "disks": 60,  # formatting included
+        "credentials": 240,
+        "libraries": 2400,  # 4 GB of wheels, while the model is staged
+        "store": 120,  # for a publication to end; after that a node that has its copy goes on
+        "staging": 2400,  # 480 GB at the 200 MB/s of a P30, less where nodes share it
+        "readiness": 900,  # 276 s is the longest start that was measured (70B, all caches cold; h100_measurements 1.2)
+    }
+)
+"""Seconds that each phase on the node may take."""
+
+
+def longest_s() -> int:
+    """The longest that applying a bundle takes, going back to the last one included; a run command must allow it."""
+    at_the_same_time = min(DEADLINES_S["libraries"], DEADLINES_S["staging"])
+    return sum(DEADLINES_S.values()) - at_the_same_time + DEADLINES_S["readiness"]
+
+
+def packages(plan: Plan) -> list[str]:
+    """Debian packages that a node needs, sorted; day 0 and every bundle see to them."""
+    return sorted({*disks.packages(plan), firewall.PACKAGE, "python3-venv", "bzip2"})
+
+
+def node(plan: Plan, one: NodePlan, services: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The facts of one node."""
+    distributed = plan.serving.topology is Topology.DISTRIBUTED
+    return {
+        "node": one.name,
+        "role": one.role,
+        "python": versions.load().engine.python,
+        "address": str(one.address),
+        "packages": packages(plan),
+        "enable": ["mnt-nvme.mount", "huddle-workspace.service", disks.model_mount(plan)],
+        "services": list(services),
+        "credentials": {
+            **{
+                name.value: {"secret": secret, "required": name not in OPTIONAL_SECRETS}
+                for name, secret in VAULT_SECRETS.items()
+            },
+        },
+        "store": _store(plan),
+        "versions": {name: getattr(versions.load().engine, name) for name in ("vllm", "torch", "ray")},
+        "generated_credentials": [Credential.JUPYTER_TOKEN] if _has(services, Unit.JUPYTER) else [],
+        "expects": {
+            "gpus": plan.compute.size.gpus,
+            "ray": {
+                "address": f"{plan.serving.head_address}:{plan.serving.ray_gcs_port}",
+                "nodes": len(plan.nodes),
+                # A head needs every node for a model across nodes; a replica serves without any.
+                "required": distributed and one.role is Role.HEAD,
+            },
+            "wrapper": f"http://{one.address}:{plan.serving.wrapper_port}",
+            "answers": _answers(plan, one) if serves(plan, one) else [],
+        },
+        "deadlines_s": dict(DEADLINES_S),
+    }
+
+
+def _store(plan: Plan) -> dict[str, Any]:
+    """Where the store is, and which one node writes to it (`huddle models publish`, docs/decisions/0006)."""
+    store = plan.model_store
+    device = disks.MODEL_DEVICE if store.kind is ModelStoreKind.SHARED_DISK else None
+    return {
+        "kind": store.kind,
+        "device": device,
+        "mount": store.mount_path,
+        "unit": disks.model_mount(plan),
+        "writer": plan.head.name,
+    }
+
+
+def model(plan: Plan, one: NodePlan) -> dict[str, Any]:
+    """The model whose files must lie on the node's NVMe."""
+    entry = catalogue.known().models[one.model]
+    return {
+        "name": entry.name,
+        "directory": entry.store_directory,
+        "repository": entry.model,
+        "revision": entry.revision,
+        "digest": entry.digest,
+        "across_nodes": plan.serving.topology is Topology.DISTRIBUTED,
+    }
+
+
+def _answers(plan: Plan, one: NodePlan) -> list[dict[str, Any]]:
+    """Which served names must answer, under which of the engine's names, and with which system prompt."""
+    found = ((served.name, prompts.of_model(served)) for served in plan.serving.models if one.number in served.nodes)
+    names = catalogue.known().served_names(one.model)
+    return [
+        {"model": name, "names": list(names), "prompt_sha256": prompt.sha256 if prompt else None}
+        for name, prompt in found
+    ]
+
+
+def _has(services: Sequence[dict[str, Any]], unit: Unit) -> bool:
+    return any(service["unit"] == unit for service in services)

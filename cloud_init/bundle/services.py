@@ -1,0 +1,117 @@
+"""Which services a node runs, in the order of their start, and what each is made from.
+
+A service restarts when what it is made from changes. What it can read again while running is kept apart (`reload`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import UNIQUE, StrEnum, verify
+from hashlib import sha256
+
+from cloud_init.bundle import firewall
+from plan.build_azure import NodePlan, Plan
+from plan.vocabulary import Role, Topology
+
+
+@verify(UNIQUE)
+class Unit(StrEnum):
+    """Our services, by the names in the port table."""
+
+    FIREWALL = "huddle-firewall.service"
+    RAY = "huddle-ray.service"
+    MODELS = "huddle-models.service"
+    VLLM = "huddle-vllm.service"
+    WRAPPER = "huddleai_api.service"
+    PROBE = "huddle-probe.service"
+    JUPYTER = "huddle-jupyter.service"
+
+
+@verify(UNIQUE)
+class Credential(StrEnum):
+    """Files below /etc/huddle/credentials."""
+
+    BACKEND_KEY = "backend_key"
+    RAY_TOKEN = "ray_token"  # noqa: S105 - a file's name
+    MODEL_HUB_TOKEN = "model_hub_token"  # noqa: S105
+    JUPYTER_TOKEN = "jupyter_token"  # noqa: S105
+
+
+@dataclass(frozen=True)
+class Service:
+    """One service. `restart_on` and `reload_on`: files of the bundle; `follows`: a restart of those restarts it too."""
+
+    unit: Unit
+    restart_on: tuple[str, ...]
+    reload_on: tuple[str, ...] = ()
+    credentials: tuple[Credential, ...] = ()
+    follows: tuple[Unit, ...] = ()
+    reads_model: bool = False
+    """Whether another copy of the model on the NVMe makes it another service."""
+
+
+def serves(plan: Plan, node: NodePlan) -> bool:
+    """Whether a node has an engine and a wrapper of its own. A model across all nodes answers on its head only."""
+    return plan.serving.topology is Topology.REPLICAS or node.role is Role.HEAD
+
+
+def services(plan: Plan, node: NodePlan, code: Mapping[Unit, tuple[str, ...]]) -> tuple[Service, ...]:
+    """A node's services in start order. `code`: the bundle's paths of each program's source files."""
+    return tuple(_services(plan, node, code))
+
+
+def _services(plan: Plan, node: NodePlan, code: Mapping[Unit, tuple[str, ...]]) -> Iterator[Service]:
+    own = f"nodes/{node.name}"
+    libraries = "requirements/engine.lock"
+    distributed = plan.serving.topology is Topology.DISTRIBUTED
+    yield Service(Unit.FIREWALL, restart_on=(_unit_file(Unit.FIREWALL),), reload_on=(f"rootfs{firewall.PATH}",))
+    yield Service(
+        Unit.RAY,
+        restart_on=(_unit_file(Unit.RAY), "bin/huddle-ray", "bin/huddle-ray-guard", f"{own}/ray.env", libraries),
+        credentials=(Credential.RAY_TOKEN,),
+        # Ray's workers on each node hold a part of a model across nodes: when one takes another copy, all load anew.
+        reads_model=distributed,
+    )
+    yield Service(Unit.MODELS, restart_on=(_unit_file(Unit.MODELS), f"{own}/model.json"), reads_model=True)
+    if serves(plan, node):
+        yield Service(
+            Unit.VLLM,
+            restart_on=(
+                _unit_file(Unit.VLLM),
+                f"{own}/engine.env",
+                "registry/models.yaml",
+                libraries,
+                *code[Unit.VLLM],
+            ),
+            credentials=(Credential.RAY_TOKEN,) if distributed else (),
+            follows=(Unit.MODELS, Unit.RAY) if distributed else (Unit.MODELS,),
+        )
+        yield Service(
+            Unit.WRAPPER,
+            restart_on=(_unit_file(Unit.WRAPPER), f"{own}/wrapper.fixed.json", libraries, *code[Unit.WRAPPER]),
+            reload_on=(f"{own}/wrapper.yaml", "prompts/"),
+            credentials=(Credential.BACKEND_KEY,),
+            # So that an update of the engine drains the wrapper first, while there is still an engine behind it.
+            follows=(Unit.VLLM,),
+        )
+        yield Service(Unit.PROBE, restart_on=(_unit_file(Unit.PROBE), libraries, *code[Unit.PROBE]))
+    if plan.jupyter.enabled and node.role is Role.HEAD:
+        yield Service(
+            Unit.JUPYTER,
+            restart_on=(_unit_file(Unit.JUPYTER), "requirements/jupyter.lock"),
+            credentials=(Credential.JUPYTER_TOKEN,),
+        )
+
+
+def fingerprint(files: Mapping[str, bytes], paths: tuple[str, ...]) -> str:
+    """One digest over files of the bundle; a path that ends with `/` stands for everything below it."""
+    digest = sha256()
+    for path in sorted(files):
+        if any(path == wanted or (wanted.endswith("/") and path.startswith(wanted)) for wanted in paths):
+            digest.update(f"{path}\0{len(files[path])}\0".encode() + files[path])
+    return digest.hexdigest()
+
+
+def _unit_file(unit: Unit) -> str:
+    return f"rootfs/etc/systemd/system/{unit}"

@@ -1,0 +1,48 @@
+"""A node's wrapper.yaml, from the plan. Its schema is huddle.wrapper.config's; a test loads what is written here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cloud_init.bundle import prompts
+from cloud_init.bundle import served as catalogue
+from cloud_init.bundle.prompts import PromptFile
+from huddle.probe import verdict
+from plan.build_azure import NodePlan, Plan
+from plan.ports import WRAPPER_METRICS_PORT
+
+CURRENT = "/opt/huddle/current"
+"""The link to the bundle that serves now: paths in configuration go through it, so that they survive an update."""
+RELOADABLE = ("models", "products")
+"""What the wrapper reads again on SIGHUP, without dropping a stream."""
+
+
+def wrapper_config(plan: Plan, node: NodePlan) -> dict[str, Any]:
+    """The configuration of one node's wrapper. The gateway enforces the products' limits; the key is a credential."""
+    served_here = [served for served in plan.serving.models if node.number in served.nodes]
+    here = {served.name: prompts.of_model(served) for served in served_here}
+    return {
+        "listen": f"{node.address}:{plan.serving.wrapper_port}",
+        "metrics_listen": f"127.0.0.1:{WRAPPER_METRICS_PORT}",
+        "upstream": f"http://127.0.0.1:{plan.serving.vllm_port}",
+        "probe_verdict_file": str(verdict.PATH),
+        "models": {name: _prompt(prompt) | _priority(name) for name, prompt in here.items()},
+        "products": {
+            product.id: {
+                "models": models,
+                **_prompt(prompts.of_product(product.id, product.system_prompt)),
+            }
+            for product in plan.gateway.products
+            # A product none of whose models this node serves is unknown here: no list would mean every model.
+            if (models := [name for name in product.models if name in here])
+        },
+    }
+
+
+def _priority(name: str) -> dict[str, bool]:
+    by_priority = catalogue.known().resolve(name).model.schedules_by_priority
+    return {"priority_scheduling": True} if by_priority else {}
+
+
+def _prompt(prompt: PromptFile | None) -> dict[str, str]:
+    return {} if prompt is None else {"system_prompt_file": f"{CURRENT}/{prompt.path}"}

@@ -1,0 +1,1 @@
+"""How a bundle reaches a node: the scripts, without secrets."""

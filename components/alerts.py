@@ -1,0 +1,153 @@
+"""Who looks after the service: a workbook to look at, and alerts that come by themselves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from string import Template
+from typing import Any
+
+import pulumi
+import yaml
+from pulumi_azure_native import applicationinsights, monitor
+
+from components import queries
+from components.scope import StackScope
+
+_FOLDER = files("components")
+_EVERY_MINUTES = 5
+
+
+@dataclass(frozen=True)
+class WatchArgs:
+    """`emails` get the alerts. `gateway_logs`: whether the workspace has the gateway's logs, which alerts ask."""
+
+    scope: StackScope
+    workspace_id: pulumi.Input[str]
+    emails: tuple[str, ...]
+    gateway_logs: bool
+
+
+@dataclass(frozen=True)
+class Alert:
+    """One question that is asked again and again; rows in its answer mean that something is wrong."""
+
+    name: str
+    query: str
+    severity: int
+    minutes: int
+    description: str
+
+
+class Watch(pulumi.ComponentResource):
+    """Workbook, action group and alert rules."""
+
+    def __init__(self, name: str, args: WatchArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("h100:watch:Watch", name, None, opts)
+        self._name, self._args = name, args
+        self._workbook()
+        if args.gateway_logs:
+            told = [self._people().id] if args.emails else []
+            for alert in alerts():
+                self._rule(alert, told)
+        self.register_outputs({})
+
+    def _workbook(self) -> None:
+        scope = self._args.scope
+        applicationinsights.Workbook(
+            f"{self._name}-workbook",
+            resource_group_name=scope.resource_group_name,
+            resource_name_=scope.names.workbook,
+            location=scope.location,
+            display_name=scope.names.workbook_title,
+            kind=applicationinsights.WorkbookSharedTypeKind.SHARED,
+            category="workbook",
+            version="Notebook/1.0",
+            source_id=self._args.workspace_id,
+            serialized_data=workbook(scope.names.workbook_title),
+            tags=dict(scope.tags),
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+
+    def _people(self) -> monitor.ActionGroup:
+        scope = self._args.scope
+        return monitor.ActionGroup(
+            f"{self._name}-people",
+            resource_group_name=scope.resource_group_name,
+            action_group_name=scope.names.action_group,
+            location="global",
+            group_short_name=scope.names.prefix,  # shown in the messages; at most 12 characters, as the prefix is
+            enabled=True,
+            email_receivers=[
+                monitor.MicrosoftCommonEmailReceiverArgs(name=email, email_address=email, use_common_alert_schema=True)
+                for email in self._args.emails
+            ],
+            tags=dict(scope.tags),
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+
+    def _rule(self, alert: Alert, told: Sequence[pulumi.Input[str]]) -> None:
+        scope = self._args.scope
+        monitor.ScheduledQueryRule(
+            f"{self._name}-{alert.name}",
+            resource_group_name=scope.resource_group_name,
+            rule_name=scope.names.alert(alert.name),
+            location=scope.location,
+            kind=monitor.Kind.LOG_ALERT,
+            display_name=scope.names.alert(alert.name),
+            description=alert.description,
+            enabled=True,
+            severity=alert.severity,
+            scopes=[self._args.workspace_id],
+            evaluation_frequency=f"PT{_EVERY_MINUTES}M",
+            window_size=f"PT{alert.minutes}M",
+            criteria=monitor.ScheduledQueryRuleCriteriaArgs(
+                all_of=[
+                    monitor.ConditionArgs(
+                        query=queries.query(alert.query),
+                        time_aggregation=monitor.TimeAggregation.COUNT,
+                        # The SDK's enum of this name is another API's; this is the rule's own word.
+                        operator="GreaterThan",
+                        threshold=0,
+                        failing_periods=monitor.ConditionFailingPeriodsArgs(
+                            number_of_evaluation_periods=1, min_failing_periods_to_alert=1
+                        ),
+                    )
+                ]
+            ),
+            auto_mitigate=True,
+            # A new workspace does not know the tables until the first rows arrive, and Azure checks queries beforehand.
+            skip_query_validation=True,
+            actions=monitor.ActionsArgs(action_groups=list(told)) if told else None,
+            tags=dict(scope.tags),
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+
+
+def workbook(title: str) -> str:
+    """The workbook's document: workbook.json with the queries filled in, compact."""
+    document = json.loads((_FOLDER / "workbook.json").read_text(encoding="utf-8"))
+    values = {"title": title, **{name: queries.query(name) for name in queries.names()}}
+    return json.dumps(_filled(document, values), ensure_ascii=False, separators=(",", ":"))
+
+
+def _filled(node: Any, values: Mapping[str, str]) -> Any:
+    """Texts with `$name` replaced, after parsing: a query's line ends and quotes need no escaping of ours."""
+    match node:
+        case str():
+            return Template(node).substitute(values) if node[:1] != "$" or node[1:] in values else node
+        case dict():
+            return {key: _filled(value, values) for key, value in node.items()}
+        case list():
+            return [_filled(value, values) for value in node]
+        case _:
+            return node
+
+
+def alerts() -> Iterator[Alert]:
+    """The alerts of alerts.yaml, in its order."""
+    document = yaml.safe_load((_FOLDER / "alerts.yaml").read_text(encoding="utf-8"))
+    for name, facts in document.items():
+        yield Alert(name=name, **facts)

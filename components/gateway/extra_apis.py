@@ -1,0 +1,96 @@
+"""Doors as resources: APIs with their policies and diagnostics; the keyed ones are opened by every product."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pulumi
+from pulumi_azure_native import apimanagement
+
+from components.gateway.chain import Chain
+from components.gateway.observability import diagnostic_settings
+from components.scope import StackScope
+from gateway_policies.entities import Entity, KeyParameter
+from gateway_policies.extra_apis import Door
+
+
+@dataclass(frozen=True)
+class DoorApisArgs:
+    """`logger_id` is where diagnostics go; `product_ids` are the products; `after`: what must be written before."""
+
+    scope: StackScope
+    service_name: pulumi.Input[str]
+    doors: tuple[Door, ...]
+    logger_id: pulumi.Output[str]
+    product_ids: tuple[str, ...]
+    after: Sequence[pulumi.Resource]
+
+
+class DoorApis(pulumi.ComponentResource):
+    """All doors, one write after another. `tail` is the last one."""
+
+    tail: list[pulumi.Resource]
+
+    def __init__(self, name: str, args: DoorApisArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("h100:gateway:DoorApis", name, None, opts)
+        self._args, self._chain = args, Chain(args.after)
+        for door in args.doors:
+            self._open(f"{name}-{door.id}", door)
+        self.tail = self._chain.tail
+        self.register_outputs({})
+
+    def _open(self, name: str, door: Door) -> None:
+        here = {"resource_group_name": self._args.scope.resource_group_name, "service_name": self._args.service_name}
+        policy = {"policy_id": Entity.POLICY.value, "format": apimanagement.PolicyContentFormat.RAWXML}
+        api = self._chain.add(
+            apimanagement.Api(
+                f"{name}-api",
+                **here,
+                api_id=door.id,
+                display_name=door.title,
+                path=door.path,
+                protocols=[apimanagement.Protocol.HTTPS],
+                subscription_required=door.key_required,
+                subscription_key_parameter_names=apimanagement.SubscriptionKeyParameterNamesContractArgs(
+                    header=door.key_header, query=KeyParameter.QUERY.value
+                ),
+                format=apimanagement.ContentFormat.OPENAPI_JSON,
+                value=door.document,
+                opts=self._chain.link(self),
+            )
+        )
+        self._chain.add(
+            apimanagement.ApiPolicy(
+                f"{name}-policy", **here, **policy, api_id=api.name, value=door.policy, opts=self._chain.link(self)
+            )
+        )
+        for operation, text in sorted(door.operations.items()):
+            self._chain.add(
+                apimanagement.ApiOperationPolicy(
+                    f"{name}-{operation}",
+                    **here,
+                    **policy,
+                    api_id=api.name,
+                    operation_id=operation,
+                    value=text,
+                    opts=self._chain.link(self),
+                )
+            )
+        self._chain.add(
+            apimanagement.ApiDiagnostic(
+                f"{name}-diagnostic",
+                **here,
+                api_id=api.name,
+                diagnostic_id=Entity.DIAGNOSTIC.value,
+                **diagnostic_settings(self._args.logger_id),
+                opts=self._chain.link(self),
+            )
+        )
+        # Last, so that no key opens a door whose policy is not there yet.
+        for product in self._args.product_ids if door.key_required else ():
+            self._chain.add(
+                apimanagement.ProductApi(
+                    f"{name}-{product}", **here, product_id=product, api_id=api.name, opts=self._chain.link(self)
+                )
+            )

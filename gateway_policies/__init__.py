@@ -1,0 +1,1 @@
+"""The gateway's policies, as XML and as rules about XML. Pure: no Pulumi."""

@@ -1,0 +1,144 @@
+"""What no policy may contain, whoever wrote it: what would buffer a stream, leak a key or skip a limit. Pure.
+
+Sources: azure_facts 5.5-5.7 and pulumi_facts 11 (Microsoft's pages on server-sent events and forward-request).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from gateway_policies.source import Node, PolicyFault, Text, parse
+
+SECTIONS = ("inbound", "backend", "outbound", "on-error")
+LONGEST_FORWARD_S = 239
+"""Azure cuts a connection that was silent for 4 minutes, whatever the policy says."""
+
+REPLACING = ("override", "delete")
+BUFFERING = frozenset(
+    {
+        "azure-openai-semantic-cache-lookup",
+        "azure-openai-semantic-cache-store",
+        "cache-lookup",
+        "cache-store",
+        "find-and-replace",
+        "json-to-xml",
+        "jsonp",
+        "llm-content-safety",
+        "llm-semantic-cache-lookup",
+        "llm-semantic-cache-store",
+        "log-to-eventhub",
+        "mock-response",
+        "redirect-content-urls",
+        "trace",
+        "validate-content",
+        "validate-graphql-request",
+        "xml-to-json",
+        "xsl-transform",
+    }
+)
+"""Elements that read, keep or rewrite a body; each of them holds back a stream or writes prompts somewhere."""
+
+_ALLOWED_BODY_USE = re.compile(r"context\.Request\.Body [!=]= null")
+_NEEDS_ESCAPING = re.compile(r"[<>&]")
+
+
+def violations(text: str, file: str = "policy") -> list[PolicyFault]:
+    """Every broken rule with its place; empty for a policy that may be sent."""
+    try:
+        root = parse(text, file)
+    except PolicyFault as fault:
+        return [fault]
+    return [*_structure(root), *(fault for section in root.children for fault in _in_section(section))]
+
+
+def _structure(root: Node) -> Iterator[PolicyFault]:
+    if root.tag != "policies":
+        yield PolicyFault(root.place, f"<{root.tag}> is not a policy document; the outermost element is <policies>")
+    for section in root.children:
+        if section.tag not in SECTIONS:
+            yield PolicyFault(section.place, f"<{section.tag}> is not a section; allowed: {', '.join(SECTIONS)}")
+    for name in SECTIONS:
+        count = sum(section.tag == name for section in root.children)
+        if count != 1:
+            allowed = "once, so that nothing is inherited unseen"
+            yield PolicyFault(root.place, f"<{name}> stands {count} times; allowed: {allowed}")
+
+
+def _in_section(section: Node) -> Iterator[PolicyFault]:
+    tags = {node.tag for node in section.all()}
+    has_base = any(child.tag == "base" for child in section.children)
+    if not has_base and "forward-request" not in tags:
+        yield PolicyFault(
+            section.place, f"<{section.tag}> has no <base />: it would switch off what an outer policy does"
+        )
+    if has_base and "forward-request" in tags:
+        yield PolicyFault(section.place, f"<{section.tag}> forwards and has <base />: the request would be sent twice")
+    yield from elements(section)
+
+
+def elements(root: Node) -> Iterator[PolicyFault]:
+    """The rules that hold for each element in a part of a policy."""
+    answering = {inside for node in root.all() if node.tag == "return-response" for inside in node.all()}
+    for node in root.all():
+        yield from _element(node, answering=node in answering)
+        yield from _expressions(node)
+
+
+def _element(node: Node, *, answering: bool) -> Iterator[PolicyFault]:
+    if node.tag in BUFFERING:
+        yield PolicyFault(node.place, f"<{node.tag}> reads or keeps a body, which holds back a stream")
+    match node.tag:
+        case "forward-request":
+            yield from _forward(node)
+        case "set-body" if not answering:
+            sentence = "<set-body> outside <return-response> replaces a body, which holds back a stream"
+            yield PolicyFault(node.place, sentence)
+        case "set-header" | "set-query-parameter" if (action := said(node, "exists-action")) not in REPLACING:
+            name, shown = said(node, "name"), repr(action) if action else "nothing"
+            yield PolicyFault(
+                node.place,
+                f"<{node.tag} name={name!r}> has exists-action {shown}: what the client sent would stay; "
+                f"allowed: {', '.join(REPLACING)}",
+            )
+        case "llm-token-limit" if "tokens-consumed-header-name" in node.attributes:
+            sentence = "<llm-token-limit> can't tell the tokens of a stream in a header; remove it"
+            yield PolicyFault(node.attributes["tokens-consumed-header-name"].place, sentence)
+        case _:
+            pass
+
+
+def _forward(node: Node) -> Iterator[PolicyFault]:
+    if said(node, "buffer-response") != "false":
+        yield PolicyFault(node.place, '<forward-request> needs buffer-response="false", or a stream arrives in lumps')
+    timeout = said(node, "timeout")
+    if not timeout.isdecimal() or not 1 <= int(timeout) <= LONGEST_FORWARD_S:
+        allowed = f"1-{LONGEST_FORWARD_S} s, stated"
+        yield PolicyFault(node.place, f"<forward-request> has timeout {timeout!r}; allowed: {allowed}")
+    if said(node, "follow-redirects") not in ("", "false"):
+        sentence = "<forward-request> follows redirects, which could carry the backend key elsewhere"
+        yield PolicyFault(node.place, sentence)
+
+
+def _expressions(node: Node) -> Iterator[PolicyFault]:
+    for text in expressions(node):
+        value, attribute = text.value, text is not node.text
+        if not (value.startswith("@(") and value.endswith(")")):
+            sentence = "mixes an expression with text, or has several statements; allowed: one @(…), alone"
+            yield PolicyFault(text.place, f"{value!r} {sentence}")
+        if _NEEDS_ESCAPING.search(value) or (attribute and '"' in value):
+            yield PolicyFault(text.place, f"{value!r} has a character that XML and rawxml read differently")
+        if "Body" in _ALLOWED_BODY_USE.sub("", value):
+            yield PolicyFault(text.place, f"{value!r} reads a body, which holds back a stream")
+
+
+def expressions(node: Node) -> Iterator[Text]:
+    """The texts of an element that API Management would evaluate."""
+    for text in (*node.attributes.values(), *([node.text] if node.text else [])):
+        if "@(" in text.value or "@{" in text.value:
+            yield text
+
+
+def said(node: Node, attribute: str) -> str:
+    """An attribute's value; empty when it is not there."""
+    return node.attributes[attribute].value if attribute in node.attributes else ""

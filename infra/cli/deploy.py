@@ -1,0 +1,182 @@
+"""`make preview|up|destroy`: check stack file, Azure login and state backend, run the real `pulumi`, explain failures.
+
+Each thing that is missing ends with one sentence and exit status 2, before Pulumi starts.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import yaml
+
+from infra.cli import stack_secrets
+from infra.engine import Engine, EngineUnavailableError, locate
+from infra.engine.versions import ROOT
+from infra.operations import failures
+from infra.program import load_plan
+
+EXIT_INPUT = 2
+EXIT_NO_ENGINE = 3
+EXIT_NOT_READY = 1
+TARGET_KEY = "h100-inference:target"
+AZURE = "azure"
+AZ_TIMEOUT_S = 30
+
+# The ways in which the azure-native provider logs in without the az command: all names of one line must be set.
+SERVICE_PRINCIPALS = (
+    ("ARM_CLIENT_ID", "ARM_TENANT_ID", "ARM_SUBSCRIPTION_ID", "ARM_CLIENT_SECRET"),
+    ("ARM_CLIENT_ID", "ARM_TENANT_ID", "ARM_SUBSCRIPTION_ID", "ARM_CLIENT_CERTIFICATE_PATH"),
+    ("ARM_CLIENT_ID", "ARM_TENANT_ID", "ARM_SUBSCRIPTION_ID", "ARM_USE_OIDC"),
+    ("ARM_SUBSCRIPTION_ID", "ARM_USE_MSI"),
+)
+
+
+def target_of(stack_file: Path) -> str:
+    """Where the stack lands; Azure when its (already validated) file does not say."""
+    document = yaml.safe_load(stack_file.read_text(encoding="utf-8"))
+    return str(document["config"].get(TARGET_KEY, AZURE))
+
+
+def has_service_principal(environ: Mapping[str, str]) -> bool:
+    """Whether the environment alone is enough to log in to Azure."""
+    return any(all(environ.get(name) for name in names) for names in SERVICE_PRINCIPALS)
+
+
+def az_is_logged_in() -> bool:
+    """Whether the az command is there and has a subscription selected."""
+    if shutil.which("az") is None:
+        return False
+    try:
+        answer = subprocess.run(["az", "account", "show"], capture_output=True, check=False, timeout=AZ_TIMEOUT_S)
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return answer.returncode == 0
+
+
+def has_backend(environ: Mapping[str, str]) -> bool:
+    """Whether Pulumi knows where to keep the state: by environment, or by an earlier `pulumi login`."""
+    if environ.get("PULUMI_BACKEND_URL") or environ.get("PULUMI_ACCESS_TOKEN"):
+        return True
+    home = Path(environ.get("PULUMI_HOME") or Path(environ.get("HOME") or "/") / ".pulumi")
+    try:
+        return bool(json.loads((home / "credentials.json").read_text(encoding="utf-8")).get("current"))
+    except (OSError, ValueError):
+        return False
+
+
+def obstacle(target: str, environ: Mapping[str, str]) -> str | None:
+    """What is missing for the real thing, as one sentence with the next step; None when nothing is."""
+    if target == AZURE and not has_service_principal(environ) and not az_is_logged_in():
+        return (
+            "No Azure login: run `az login` and `az account set --subscription ID`, or set ARM_CLIENT_ID, "
+            "ARM_TENANT_ID, ARM_SUBSCRIPTION_ID and ARM_CLIENT_SECRET (or ARM_USE_OIDC=true); "
+            "`make rehearse` needs none of it."
+        )
+    if not has_backend(environ):
+        return (
+            "No state backend: run `make pulumi ARGS='login azblob://CONTAINER?storage_account=NAME'`, "
+            "or set PULUMI_BACKEND_URL to the place that keeps the stack's state."
+        )
+    return None
+
+
+def unsafe_flag(action: str, flags: Sequence[str]) -> str | None:
+    """Without its preview, a destroy deletes all that is not protected before it fails on what is (seen, 3.274.1)."""
+    if action == "destroy" and any(flag in ("-f", "--skip-preview") for flag in flags):
+        return (
+            "--skip-preview is not allowed with destroy: on a protected stack it deletes the nodes and then fails; "
+            "leave it out."
+        )
+    return None
+
+
+def lack_of_secrets(stack: str, missing: Sequence[str]) -> str | None:
+    """A preview changes nothing, so it makes no secrets; and without them the CLI refuses the stack."""
+    if not missing:
+        return None
+    return (
+        f"Stack {stack} lacks its secrets ({', '.join(missing)}): run `make up STACK={stack}`, "
+        "which makes them, shows the preview and asks before it creates anything."
+    )
+
+
+def products_of_others(stack: str) -> int:
+    """Exit status 1, with the reason said, when `up` would delete a product that others subscribed to."""
+    command = [str(ROOT / ".venv/bin/infra"), "products", "--leaving", "-s", stack]
+    return subprocess.run(command, check=False, stdout=sys.stderr).returncode
+
+
+def run_pulumi(engine: Engine, command: list[str], stack: str) -> int:
+    """Run pulumi on this terminal and, when it fails, say what that means. Exit status: pulumi's own.
+
+    An Output used as text is a bug that must not reach a resource: the SDK then raises.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder, "events.jsonl")
+        environment = {
+            **engine.environment(),
+            "PULUMI_ERROR_OUTPUT_STRING": "1",
+            "PULUMI_DEBUG_COMMANDS": "true",  # what makes the event log's flag available
+        }
+        done = subprocess.run(
+            [str(engine.pulumi), *command, "--event-log", str(log)], env=environment, cwd=ROOT, check=False
+        )
+        if done.returncode and (failure := meaning(log, stack)):
+            print(f"\n{failure.what}\nNext: {failure.next_step}", file=sys.stderr)
+        return done.returncode
+
+
+def meaning(event_log: Path, stack: str) -> failures.Failure | None:
+    """What the errors in an engine's event log mean, where that is known."""
+    lines = event_log.read_text(encoding="utf-8").splitlines() if event_log.exists() else []
+    diagnostics = [json.loads(line).get("diagnosticEvent") or {} for line in lines if line.strip()]
+    errors = [entry["message"] for entry in diagnostics if entry.get("severity") == "error"]
+    return failures.explain("\n".join(errors), load_plan(stack)) if errors else None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Check, then run pulumi; everything after `--` goes to it."""
+    parser = argparse.ArgumentParser(prog="python -m infra.cli.main.deploy", description=__doc__)
+    parser.add_argument("action", choices=["preview", "up", "destroy"])
+    parser.add_argument("stack")
+    parser.add_argument("flags", nargs="*", help="more flags for pulumi")
+    options = parser.parse_args(arguments)
+    if problem := unsafe_flag(options.action, options.flags):
+        print(problem, file=sys.stderr)
+        return EXIT_INPUT
+    validate = [ROOT / ".venv/bin/infra", "validate", "-s", options.stack]
+    validated = subprocess.run(validate, check=False, stdout=sys.stderr)  # stdout is pulumi's: it may be JSON
+    if validated.returncode:
+        return validated.returncode
+    problem = obstacle(target_of(ROOT / "stacks" / f"Pulumi.{options.stack}.yaml"), os.environ)
+    if options.action == "preview":
+        problem = problem or lack_of_secrets(options.stack, stack_secrets.missing_in(ROOT, options.stack))
+    if problem:
+        print(problem, file=sys.stderr)
+        return EXIT_INPUT
+    try:
+        engine = locate()
+    except EngineUnavailableError as error:
+        print(error, file=sys.stderr)
+        return EXIT_NO_ENGINE
+    if options.action == "up":
+        try:
+            provider = os.environ.get("SECRETS_PROVIDER")
+            stack_secrets.prepare(engine, options.stack, engine.environment(), secrets_provider=provider)
+        except stack_secrets.StackNotReadyError as error:
+            print(error, file=sys.stderr)
+            return EXIT_NOT_READY
+    if options.action == "up" and (refused := products_of_others(options.stack)):
+        return refused
+    print(f"pulumi {options.action} of stack {options.stack} (Pulumi {engine.version})", file=sys.stderr, flush=True)
+    return run_pulumi(engine, [options.action, "--stack", options.stack, *options.flags], options.stack)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,170 @@
+"""`infra keys` and `infra products`: what stands in the gateway, and changing keys. Decisions are made elsewhere."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from infra import program
+from plan.errors import Fault, InputError
+from plan.vocabulary import KeyName
+
+if TYPE_CHECKING:
+    from infra.operations.inventory import Inventory
+    from infra.operations.key_rotation import Rotation
+    from plan.build_azure import Plan
+
+EXIT_REFUSED = 1
+T = TypeVar("T")
+Stack = Annotated[str, typer.Option("--stack", "-s", help="Stack name: stacks/Pulumi.<stack>.yaml.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+keys = typer.Typer(no_args_is_help=True, help="Change subscription keys without downtime.")
+
+
+@keys.command("rotate")
+def rotate(  # noqa: PLR0917 - options of a command line
+    subscription: Annotated[str, typer.Argument(help="PRODUCT/SUBSCRIPTION, as in the stack file.")],
+    stack: Stack = "dev",
+    finish: Annotated[bool, typer.Option("--finish", help="The second step, once clients have moved.")] = False,
+    in_use: Annotated[
+        KeyName, typer.Option(help="The key that clients had when the rotation began.")
+    ] = KeyName.PRIMARY,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Make the key that nobody uses anew; then, with --finish, the one that clients left."""
+    from infra.operations import arm, key_rotation  # noqa: PLC0415
+    from infra.operations import arm_gateway as gateway  # noqa: PLC0415
+    from infra.operations import stack_outputs as live_stack  # noqa: PLC0415 - what talks to Azure is loaded where it does
+
+    plan = program.load_plan(stack)
+    step = key_rotation.Step.FINISH if finish else key_rotation.Step.START
+    rotation = key_rotation.plan_step(plan.gateway, f"stacks/Pulumi.{stack}.yaml", subscription, step, in_use)
+    _be_sure(rotation, yes)
+    gateway_id = live_stack.gateway_id(live_stack.outputs(stack), stack)
+    with arm.connect() as azure:
+        _or_fail(lambda: gateway.regenerate(azure, gateway_id, rotation.sid, rotation.renews))
+    steps = rotation.next_steps(stack)
+    if as_json:
+        done = {"subscription": subscription, "renewed": rotation.renews, "clients_use": rotation.clients_use}
+        _print_json({**done, "step": rotation.step, "next_steps": steps})
+        return
+    typer.echo(f"The {rotation.renews} key of {subscription} is new; the {rotation.clients_use} key works as before.")
+    typer.echo("Next:")
+    for number, text in enumerate(steps, start=1):
+        typer.echo(f"  {number}. {text}")
+
+
+def _be_sure(rotation: Rotation, yes: bool) -> None:
+    """A renewed key cuts off whoever still uses it, so a person says so, or a script does."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise InputError(Fault("infra keys rotate", "", f"asks before it renews a key; add --yes. {rotation.question}"))
+    if not typer.confirm(rotation.question):
+        typer.echo("Nothing was changed.")
+        raise typer.Exit(EXIT_REFUSED)
+
+
+def products(
+    stack: Stack = "dev",
+    leaving: Annotated[
+        bool, typer.Option("--leaving", help="Only ask whether `up` would take products that others subscribed to.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show whose products and subscriptions stand in the gateway; exit code 1 when `up` would take some of others."""
+    plan = program.load_plan(stack)
+    if leaving and not _products_leave(plan):
+        return
+    found = take_inventory(plan)
+    if leaving:
+        _say(found.refusals)
+    elif as_json:
+        _print_json(_as_json(found))
+    else:
+        _show(plan, found)
+    if found.refusals:
+        raise typer.Exit(EXIT_REFUSED)
+
+
+def _products_leave(plan: Plan) -> bool:
+    """Whether a product that the last `up` left is no longer planned: only then need Azure be asked."""
+    from infra.operations import stack_outputs as live_stack  # noqa: PLC0415
+
+    try:
+        deployed = live_stack.outputs(plan.stack).get("products") or ()
+    except live_stack.NoStackError:
+        return False
+    planned = {product.id.casefold() for product in plan.gateway.products}
+    return any(product.casefold() not in planned for product in deployed)
+
+
+def take_inventory(plan: Plan) -> Inventory:
+    """What stands in a stack's gateway, as Azure says now."""
+    from infra.operations import arm, inventory  # noqa: PLC0415
+    from infra.operations import arm_gateway as gateway  # noqa: PLC0415
+    from infra.operations import stack_outputs as live_stack  # noqa: PLC0415
+
+    known = live_stack.outputs(plan.stack)
+    gateway_id = live_stack.gateway_id(known, plan.stack)
+    with arm.connect() as azure:
+        return _or_fail(
+            lambda: inventory.take(
+                plan.gateway,
+                known.get("products") or (),
+                list(gateway.products(azure, gateway_id)),
+                list(gateway.subscriptions(azure, gateway_id)),
+            )
+        )
+
+
+def _show(plan: Plan, found: Inventory) -> None:
+    ours = ", ".join(product.id for product in plan.gateway.products)
+    typer.echo(f"ours, in stacks/Pulumi.{plan.stack}.yaml: {ours}")
+    rows = (
+        ("products of others", [f"{each.id} ({each.display_name})" for each in found.foreign_products]),
+        (
+            "subscriptions of others to our products",
+            [f"{each.product}: {each.display_name} ({each.owner or each.sid})" for each in found.foreign_subscriptions],
+        ),
+        (
+            "keys for the whole API, past every limit (our API refuses them)",
+            [f"{each.display_name} ({each.sid})" for each in found.bypasses],
+        ),
+    )
+    for heading, items in rows:
+        typer.echo(f"{heading}: {', '.join(items) or 'none'}")
+    _say(found.refusals)
+
+
+def _say(refusals: Iterable[str]) -> None:
+    for refusal in refusals:
+        typer.echo(f"error: {refusal}", err=True)
+
+
+def _as_json(found: Inventory) -> dict[str, Any]:
+    return {
+        "foreign_products": [vars(each) for each in found.foreign_products],
+        "foreign_subscriptions": [vars(each) for each in found.foreign_subscriptions],
+        "bypasses": [vars(each) for each in found.bypasses],
+        "blocked": {product: list(names) for product, names in found.blocked.items()},
+    }
+
+
+def _or_fail(ask: Callable[[], T]) -> T:
+    from infra.operations import arm  # noqa: PLC0415
+
+    try:
+        return ask()
+    except arm.ArmError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(EXIT_REFUSED) from None
+
+
+def _print_json(value: Any) -> None:
+    typer.echo(json.dumps(value, indent=2, sort_keys=True))

@@ -1,0 +1,86 @@
+"""Run a stack's gateway on this machine, in front of a wrapper that runs already.
+
+    python -m simulator.apim_policies -s dev --wrapper http://127.0.0.1:8000 --backend-key-file key --keys keys.json
+
+Subscription keys are made once and kept in `--keys` (JSON, readable by its owner only), so that none is in a command
+line. Policies, products and limits are those that `pulumi up` would send. It is a laboratory, no gateway: no TLS.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import time
+from pathlib import Path
+
+import uvloop
+
+from gateway_policies.source import PolicyFault
+from infra.program import load_plan
+from plan.errors import InputError
+from simulator.apim_policies import given
+from simulator.apim_policies.counters import Counters
+from simulator.apim_policies.exchange import Surroundings
+from simulator.apim_policies.from_plan import service_of
+from simulator.apim_policies.gateway import Gateway
+from simulator.apim_policies.pool import Backends
+from simulator.apim_policies.server import serving
+from simulator.apim_policies.service import Reach, Service
+from simulator.apim_policies.transport import HttpSender
+
+EXIT_INPUT = 2
+
+
+def main() -> int:
+    """Serve until interrupted; 2 for wrong input."""
+    parser = argparse.ArgumentParser(
+        prog="python -m simulator.apim_policies", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument("-s", "--stack", default="dev")
+    parser.add_argument("--wrapper", required=True, help="where the wrapper listens, such as http://127.0.0.1:8000")
+    parser.add_argument("--backend-key-file", type=Path, required=True, help="the key that the wrapper lets in")
+    parser.add_argument("--keys", type=Path, required=True, help="subscription keys; made when the file is not there")
+    parser.add_argument("--port", type=int, default=8080, help="where to listen on 127.0.0.1; 0 takes any that is free")
+    asked = parser.parse_args()
+    try:
+        plan = load_plan(asked.stack)
+        wrapper, port = given.wrapper_url(asked.wrapper), given.port(asked.port)
+        backend_key, known = given.backend_key(asked.backend_key_file), given.subscription_keys(asked.keys)
+        service = service_of(plan, backend_key=backend_key, keys=known)
+        given.keep(known | _keys_of(service), asked.keys)
+        uvloop.run(_serve(service, wrapper, port, asked.keys))
+    except InputError as error:
+        print(*(f"error: {fault}" for fault in error.faults), sep="\n", file=sys.stderr)
+        return EXIT_INPUT
+    except (OSError, ValueError, PolicyFault) as error:  # a fragment may hold what the lab does not know
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_INPUT
+    except KeyboardInterrupt:
+        pass
+    return 0
+
+
+def _keys_of(service: Service) -> dict[str, str]:
+    held = [subscription for subscription in service.subscriptions if subscription.reach is Reach.PRODUCT]
+    return {held_by.id.replace("_", "/"): held_by.keys[0] for held_by in held}
+
+
+async def _serve(service: Service, wrapper: str, port: int, keys: Path) -> None:
+    addresses = {backend.url: f"{wrapper}/v1" for backend in service.backends}
+    around = Surroundings(
+        counters=Counters(service.algorithm),
+        backends=Backends(service.backends, service.pools),
+        send=HttpSender(addresses),
+        clock=time.time,
+        sleep=asyncio.sleep,
+    )
+    log = lambda line: print(line, flush=True)  # noqa: E731 - one line for each request, as diagnostics would
+    async with serving(Gateway(service, around), port=port, log=log) as listens:
+        where = f"http://127.0.0.1:{listens}/{service.apis[0].path}"
+        print(f"the policy lab (no Azure) listens on {where}; subscription keys are in {keys}", file=sys.stderr)
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,130 @@
+"""A small client of Azure Resource Manager: pages of a list, and actions. It knows nothing about what it asks for.
+
+The endpoint is Azure's, or a loopback address where the simulator's stand-in listens (`simulator.azure.arm`), which
+gets no token: nothing but Azure ever does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import httpx
+
+from plan.errors import Fault, InputError
+
+ENDPOINT_VARIABLE = "ARM_ENDPOINT"
+AZURE = "https://management.azure.com"
+CLOUDS = frozenset({AZURE, "https://management.usgovcloudapi.net", "https://management.chinacloudapi.cn"})
+"""Azure's public and sovereign clouds (Microsoft's page "National clouds")."""
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+TIMEOUT_S = 60.0
+Token = Callable[[], str]
+
+
+class ArmError(Exception):
+    """Azure refused, or did not answer: one sentence with the next step."""
+
+
+class Arm:
+    """Talks to one endpoint. Close it, or use it as a context."""
+
+    def __init__(self, endpoint: str, token: Token | None) -> None:
+        self._token = token
+        self._http = httpx.Client(base_url=endpoint, timeout=TIMEOUT_S, follow_redirects=False, trust_env=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._http.close()
+
+    def list(self, resource_id: str, api_version: str) -> Iterator[Mapping[str, Any]]:
+        """Every item of a list, page after page.
+
+        Raises:
+            ArmError: Azure refused or did not answer.
+        """
+        url: str | None = f"{resource_id}?api-version={api_version}"
+        while url:
+            page = self._ask("GET", url)
+            yield from page.get("value") or []
+            url = self._next(page.get("nextLink"))
+
+    def act(self, resource_id: str, action: str, api_version: str) -> Mapping[str, Any]:
+        """Run an action (`listSecrets`) on a resource.
+
+        Raises:
+            ArmError: Azure refused or did not answer.
+        """
+        return self._ask("POST", f"{resource_id}/{action}?api-version={api_version}")
+
+    def _next(self, link: object) -> str | None:
+        """The next page's path; a link elsewhere is not followed, since the token would go along."""
+        if not link:
+            return None
+        parts, own = urlsplit(str(link)), self._http.base_url
+        if parts.netloc and parts.hostname != own.host:
+            raise ArmError(f"Azure names a next page on {parts.hostname}, which is not {own.host}; nothing was done.")
+        return f"{parts.path}?{parts.query}"
+
+    def _ask(self, method: str, url: str) -> Mapping[str, Any]:
+        headers = {"Authorization": f"Bearer {self._token()}"} if self._token else {}
+        try:
+            answer = self._http.request(method, url, headers=headers)
+        except httpx.HTTPError as error:
+            raise ArmError(f"Azure did not answer ({type(error).__name__}); run the command again.") from None
+        if answer.is_error:
+            raise ArmError(_refusal(answer))
+        found: Mapping[str, Any] = answer.json() if answer.content else {}
+        return found
+
+
+def connect(environ: Mapping[str, str] = os.environ) -> Arm:
+    """The endpoint of the environment: Azure, signed in as azure-identity finds, or a stand-in on loopback.
+
+    Raises:
+        InputError: the endpoint is neither.
+    """
+    endpoint = environ.get(ENDPOINT_VARIABLE) or AZURE
+    if urlsplit(endpoint).hostname in LOOPBACK:
+        return Arm(endpoint, None)
+    if endpoint.rstrip("/") not in CLOUDS:
+        allowed = ", ".join(sorted(CLOUDS))
+        raise InputError(Fault(ENDPOINT_VARIABLE, "", f"{endpoint!r} is not allowed; allowed: {allowed}, or loopback"))
+    return Arm(endpoint, _azure_token(endpoint.rstrip("/")))
+
+
+def _azure_token(endpoint: str) -> Token:
+    def token() -> str:
+        from azure.core.exceptions import ClientAuthenticationError  # noqa: PLC0415 - only where Azure is asked
+        from azure.identity import DefaultAzureCredential  # noqa: PLC0415
+
+        try:
+            return DefaultAzureCredential().get_token(f"{endpoint}/.default").token
+        except ClientAuthenticationError:
+            raise ArmError("There are no Azure credentials here; run `az login` (or set AZURE_* variables).") from None
+
+    return token
+
+
+def _refusal(answer: httpx.Response) -> str:
+    """Azure's own code and message; its hint for 403 and 404 is rarely one, so ours follows."""
+    try:
+        error = answer.json().get("error") or {}
+    except ValueError:
+        error = {}
+    code, message = error.get("code") or answer.status_code, " ".join(str(error.get("message") or "").split())
+    match answer.status_code:
+        case 401 | 403:
+            step = "Sign in as somebody with the role `API Management Service Contributor` on the gateway."
+        case 404:
+            step = "Run `up` first, or check the stack's name."
+        case 409 | 412 | 429:
+            step = "Azure is busy with another change; run the command again in a minute."
+        case _:
+            step = "Run the command again; if it stays, look into the portal's activity log."
+    return f"Azure refused ({code}): {message.rstrip('.')}. {step}"

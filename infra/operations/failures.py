@@ -1,0 +1,162 @@
+"""What Azure's errors mean and what to do next: one plain sentence each, for a person at a terminal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from plan.build_azure import Plan
+
+LOG_TAIL = 400
+"""Characters of a node's log that a sentence may carry."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What went wrong, and the next step."""
+
+    what: str
+    next_step: str
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.next_step}"
+
+
+@dataclass(frozen=True)
+class _Pattern:
+    expression: re.Pattern[str]
+    explain: Callable[[re.Match[str], Plan], Failure]
+
+
+def explain(text: str, plan: Plan) -> Failure | None:
+    """The first known failure in an engine's output, or None."""
+    flat = " ".join(text.split())
+    for pattern in _PATTERNS:
+        if match := pattern.expression.search(flat):
+            return pattern.explain(match, plan)
+    return None
+
+
+def _quota(match: re.Match[str], plan: Plan) -> Failure:
+    size = plan.compute.size
+    needed = size.vcpus * len(plan.nodes)
+    limit = re.search(r"Current Limit: (\d+)", match.string)
+    granted = f" (the limit is {limit.group(1)})" if limit else ""
+    return Failure(
+        f"The vCPU quota for {size.quota_family} in {plan.location} is used up{granted}: "
+        f"{len(plan.nodes)} x {size.name} needs {needed}.",
+        f"Ask for {needed} vCPUs of that family (Azure portal, Quotas), or lower nodes.count, then run `up` again: "
+        "what was created is kept.",
+    )
+
+
+def _capacity(match: re.Match[str], plan: Plan) -> Failure:
+    where = f"zone {plan.compute.zone} of {plan.location}" if plan.compute.zone else plan.location
+    return Failure(
+        f"Azure has no free {plan.compute.size.name} in {where} right now ({match.group(1)}); quota does not help.",
+        "Run `up` again later, or change nodes.zone or the region; what was created is kept.",
+    )
+
+
+def _soft_deleted_gateway(_: re.Match[str], plan: Plan) -> Failure:
+    name, location = plan.names.gateway, plan.location
+    return Failure(
+        f"The gateway's name {name} still belongs to a deleted service: Azure keeps it for 48 hours.",
+        f"Run `az apim deletedservice purge --service-name {name} --location {location}`, "
+        "or set name_salt to get other names, then run `up` again.",
+    )
+
+
+def _soft_deleted_vault(_: re.Match[str], plan: Plan) -> Failure:
+    name, location = plan.names.key_vault, plan.location
+    return Failure(
+        f"The key vault's name {name} still belongs to a deleted vault.",
+        f"Run `az keyvault purge --name {name} --location {location}`, "
+        "or set name_salt to get other names, then run `up` again.",
+    )
+
+
+def _not_serving(match: re.Match[str], _: Plan) -> Failure:
+    said = match.group(1).strip(" '.") or "it gave no reason"
+    return Failure(
+        f"The node came up but does not serve; its log ends: {said[-LOG_TAIL:]}",
+        "Correct the cause and run `up` again: it applies the bundle anew and keeps the VM.",
+    )
+
+
+def _immutable(match: re.Match[str], _: Plan) -> Failure:
+    return Failure(
+        f"Azure can't change {match.group(1)} of an existing VM.",
+        "This program should have replaced the VM; please report it with the preview's output.",
+    )
+
+
+def _subnet_in_use(_: re.Match[str], __: Plan) -> Failure:
+    return Failure(
+        "A subnet is still in use: API Management gives its subnet back some minutes after it is gone.",
+        "Run `destroy` again in a few minutes.",
+    )
+
+
+def _busy(_: re.Match[str], __: Plan) -> Failure:
+    return Failure(
+        "Azure was still busy with another change to the same resource.",
+        "Run the command again: what was done is kept.",
+    )
+
+
+def _subscribed(match: re.Match[str], plan: Plan) -> Failure:
+    return Failure(
+        f"Product {match.group(1)} has subscriptions that this program did not make; Azure does not delete it.",
+        f"See whose: `infra products -s {plan.stack}`. Move or delete them in the portal, or keep the product with "
+        "`published: false`.",
+    )
+
+
+def _closed_at_creation(_: re.Match[str], __: Plan) -> Failure:
+    return Failure(
+        "Azure does not create a gateway whose public endpoint is closed.",
+        "Set gateway.public_access to enabled, run `up`, then set it to disabled and run `up` again.",
+    )
+
+
+def _old_api(match: re.Match[str], _: Plan) -> Failure:
+    return Failure(
+        f"Azure does not take tier {match.group(1)} with the API version of the installed azure-native release.",
+        "Take a newer pulumi-azure-native (requirements/infra.in, `make lock`), or tier StandardV2.",
+    )
+
+
+def _protected(_: re.Match[str], plan: Plan) -> Failure:
+    return Failure(
+        f"Data and gateway of `{plan.stack}` are protected from deletion.",
+        f"If you mean it: `pulumi state unprotect --all -s {plan.stack}`, then `destroy` again.",
+    )
+
+
+def _credentials(_: re.Match[str], __: Plan) -> Failure:
+    return Failure("There are no Azure credentials here.", "Run `az login` (or set ARM_* variables) and try again.")
+
+
+_PATTERNS = tuple(
+    _Pattern(re.compile(expression, re.IGNORECASE), explain)
+    for expression, explain in (
+        (r"exceeding approved .* quota|QuotaExceeded", _quota),
+        (
+            r"(SkuNotAvailable|ZonalAllocationFailed|AllocationFailed|OverconstrainedZonalAllocationRequest)",
+            _capacity,
+        ),
+        (r"ServiceAlreadyExistsInSoftDeletedState", _soft_deleted_gateway),
+        (r"vault .*(?:deleted but recoverable|soft.?deleted)|ConflictError.*deleted", _soft_deleted_vault),
+        (r"VMExtensionProvisioningError.*?\[stdout\]([^\[]*?)(?:'\.|\[stderr\]|$)", _not_serving),
+        (r"Changing property '([^']+)' is not allowed", _immutable),
+        (r"InUseSubnetCannotBeDeleted", _subnet_in_use),
+        (r"AnotherOperationInProgress|another operation on this or dependent resource", _busy),
+        (r"Product '([^']+)' has subscriptions", _subscribed),
+        (r"publicNetworkAccess.{0,80}is not enabled during service creation", _closed_at_creation),
+        (r"Operation on (\w+) SKU is only supported in the api-versions", _old_api),
+        (r"is protected|cannot be deleted.*protect", _protected),
+        (r"DefaultAzureCredential|az login|no credentials", _credentials),
+    )
+)

@@ -1,0 +1,86 @@
+"""Changing a subscription's keys while its clients keep working: two steps, with the clients' move between them.
+
+Clients use one of the two keys (the primary one, unless told otherwise). The first step makes the *other* key anew,
+which nobody uses; clients move to it; the second step makes the key that they left anew. Neither step ever touches the
+key in use, so there is no moment without a key that works.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import UNIQUE, StrEnum, verify
+
+from plan.build_gateway import GatewayPlan
+from plan.errors import Fault, InputError
+from plan.vocabulary import KeyName
+
+
+@verify(UNIQUE)
+class Step(StrEnum):
+    """Where a rotation stands."""
+
+    START = "start"
+    FINISH = "finish"
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """One step of one subscription's rotation: `renews` is made anew while clients use the other key."""
+
+    subscription: str
+    sid: str
+    step: Step
+    renews: KeyName
+    clients_use: KeyName
+
+    @property
+    def question(self) -> str:
+        """What a person must be sure of before the step."""
+        return (
+            f"The {self.renews} key of {self.subscription} stops to work at once. "
+            f"Do all of its clients use the {self.clients_use} key?"
+        )
+
+    def next_steps(self, stack: str) -> tuple[str, ...]:
+        """What to do once the step is done."""
+        publish = f"make up STACK={stack}   # outputs and key vault get the new key"
+        if self.step is Step.START:
+            return (
+                publish,
+                f"give the {self.renews} key to the clients of {self.subscription}, and wait until they use it",
+                f"infra keys rotate -s {stack} {self.subscription} --finish"
+                + (" --in-use secondary" if self.clients_use is KeyName.SECONDARY else ""),
+            )
+        return (
+            publish,
+            f"nothing else: clients stay on the {self.clients_use} key"
+            + (f"; next time, add `--in-use {self.clients_use}`" if self.clients_use is KeyName.SECONDARY else ""),
+        )
+
+
+def plan_step(gateway: GatewayPlan, file: str, subscription: str, step: Step, in_use: KeyName) -> Rotation:
+    """The step that a person asks for. `in_use` is the key that clients had when the rotation began.
+
+    Raises:
+        InputError: the stack has no such subscription.
+    """
+    known = {each.path: each for product in gateway.products for each in product.subscriptions}
+    if subscription not in known:
+        allowed = ", ".join(sorted(known)) or "none: no product of this stack has subscriptions"
+        raise InputError(
+            Fault(file, "gateway.products", f"there is no subscription '{subscription}'; allowed: {allowed}")
+        )
+    spare = other(in_use)
+    starting = step is Step.START
+    return Rotation(
+        subscription=subscription,
+        sid=known[subscription].id,
+        step=step,
+        renews=spare if starting else in_use,
+        clients_use=in_use if starting else spare,
+    )
+
+
+def other(which: KeyName) -> KeyName:
+    """The other key."""
+    return KeyName.SECONDARY if which is KeyName.PRIMARY else KeyName.PRIMARY

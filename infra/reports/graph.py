@@ -1,0 +1,103 @@
+"""The resource graph of a stack without an engine: the program runs once under Pulumi's mocks and is written down."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from pulumi.runtime import mocks
+from pulumi.runtime.proto import resource_pb2
+
+from infra import program
+from infra.engine import offline
+from plan import stack_file
+from plan.build_azure import Plan
+from plan.settings.azure import OPTIONAL_SECRET_KEYS, SECRET_KEYS
+
+
+@dataclass(frozen=True)
+class Registered:
+    """One resource as the program registered it. `parent` and `depends_on` are URNs; empty parent: the stack."""
+
+    urn: str
+    type: str
+    name: str
+    parent: str
+    depends_on: tuple[str, ...]
+    custom: bool
+
+
+class _Nothing(mocks.Mocks):
+    """Never asked: the recorder answers by itself."""
+
+    def new_resource(self, args: mocks.MockResourceArgs) -> tuple[str, dict[str, Any]]:
+        return args.name, {}
+
+    def call(self, args: mocks.MockCallArgs) -> tuple[dict[Any, Any], list[tuple[str, str]] | None]:
+        return dict(args.args), None
+
+
+class _Recorder(mocks.MockMonitor):
+    """Keeps every registration and answers nothing but its URN: in a preview, what is not answered is unknown."""
+
+    def __init__(self) -> None:
+        super().__init__(_Nothing())
+        self.seen: list[Registered] = []
+
+    def RegisterResource(self, request: resource_pb2.RegisterResourceRequest) -> Any:  # noqa: N802 - gRPC's name
+        urn = self.make_urn(request.parent, request.type, request.name)
+        if not request.type.startswith("pulumi:"):
+            self.seen.append(
+                Registered(
+                    urn=urn,
+                    type=request.type,
+                    name=request.name,
+                    parent=request.parent,
+                    depends_on=tuple(request.dependencies),
+                    custom=request.custom,
+                )
+            )
+        return resource_pb2.RegisterResourceResponse(urn=urn)
+
+    def Invoke(self, _: resource_pb2.ResourceInvokeRequest) -> Any:  # noqa: N802 - gRPC's name
+        return resource_pb2.ResourceInvokeResponse()
+
+
+def registered(plan: Plan) -> tuple[Registered, ...]:
+    """Every resource of the plan, in the order in which the program registers them."""
+    recorder = _Recorder()
+    placeholders = {
+        f"{stack_file.PROJECT}:{key}": "not-a-secret" for key in SECRET_KEYS if key not in OPTIONAL_SECRET_KEYS
+    }
+    offline.run(
+        lambda: program.register(plan),
+        recorder,
+        stack=plan.stack,
+        preview=True,
+        config=placeholders,
+        secret_keys=placeholders,
+    )
+    return tuple(recorder.seen)
+
+
+def from_checkpoint(resources: Iterable[dict[str, Any]]) -> tuple[Registered, ...]:
+    """The same shape from a checkpoint (`pulumi stack export`, deployment.resources)."""
+    return tuple(
+        Registered(
+            urn=resource["urn"],
+            type=resource["type"],
+            name=resource["urn"].rsplit("::", 1)[-1],
+            parent=resource.get("parent", ""),
+            depends_on=tuple(resource.get("dependencies") or ()),
+            custom=bool(resource.get("custom")),
+        )
+        for resource in resources
+        if not resource["type"].startswith("pulumi:")
+    )
+
+
+def as_json(resources: Iterable[Registered]) -> str:
+    """For scripts."""
+    return json.dumps([vars(resource) for resource in resources], indent=2)

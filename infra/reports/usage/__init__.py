@@ -1,0 +1,1 @@
+"""What each product used, and its part of the cost."""

@@ -1,0 +1,82 @@
+"""How the bundle reaches the nodes of an Azure stack: with each VM by Azure's run command, or over SSH beside it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pulumi
+
+from cloud_init.bundle import Bundle
+from cloud_init.bundle.services import Credential
+from cloud_init.delivery import run_command as apply
+from cloud_init.delivery import ssh as over_ssh
+from components.gpu_node import GpuNode
+from components.remote_node import RemoteNode, RemoteNodeArgs
+from components.secrets import Secrets
+from infra.engine.cache import cache_root
+from plan.build_azure import NodePlan, Plan
+from plan.ports import SSH_PORT
+from plan.vocabulary import Delivery
+
+
+@dataclass(frozen=True)
+class Delivered:
+    """A node with how its bundle was taken, as the stack's outputs show it."""
+
+    address: pulumi.Output[str]
+    vm_id: pulumi.Output[str]
+    status: pulumi.Output[str]
+
+
+def run_command_script(plan: Plan, node: NodePlan, built: Bundle, secrets: Secrets) -> pulumi.Output[str] | None:
+    """The script that Azure runs, once the vault and the node's identity are known; None where SSH delivers."""
+    if plan.access.delivery is Delivery.SSH:
+        return None
+
+    def write(known: Sequence[str]) -> str:
+        vault_uri, client_id = known
+        return apply.script(plan, node, built, vault_uri=vault_uri, identity_client_id=client_id)
+
+    return pulumi.Output.all(secrets.vault_uri, secrets.node_identity_client_id).apply(write)
+
+
+def deliver(plan: Plan, node: NodePlan, vm: GpuNode, built: Bundle, after: Sequence[pulumi.Resource]) -> Delivered:
+    """Bring the bundle over SSH where the stack says so; a run command is part of its VM already."""
+    if plan.access.delivery is Delivery.RUN_COMMAND:
+        return Delivered(vm.address, vm.vm_id, vm.status)
+    config = pulumi.Config(plan.project)
+    over = RemoteNode(
+        f"{node.name}-ssh",
+        RemoteNodeArgs(
+            host=vm.address,
+            port=SSH_PORT,
+            user=plan.compute.admin_username,
+            private_key=config.require_secret("ssh_private_key"),
+            identity=vm.machine_id,
+            scripts=over_ssh.scripts(node, built),
+            archive=archive_file(built),
+            bundle_digest=built.digest,
+            secrets={
+                Credential.BACKEND_KEY.value: config.require_secret("backend_key"),
+                Credential.RAY_TOKEN.value: config.require_secret("ray_token"),
+                Credential.MODEL_HUB_TOKEN.value: config.get_secret("model_hub_token"),
+            },
+            after=[vm.vm, *after],
+        ),
+    )
+    return Delivered(vm.address, vm.vm_id, over.status)
+
+
+def archive_file(built: Bundle, folder: Path | None = None) -> Path:
+    """The archive as a file that outlives this program: the engine's plugins read it after the program has ended."""
+    folder = folder or cache_root() / "bundles"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{built.name}.tar.bz2"
+    if not path.is_file() or path.read_bytes() != built.archive:
+        with tempfile.NamedTemporaryFile(dir=folder, delete=False) as fresh:
+            fresh.write(built.archive)
+        Path(fresh.name).replace(path)
+    return path

@@ -1,0 +1,218 @@
+"""The stack on Azure: composition only, from the ground up: each component gets what those before it made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pulumi
+from pulumi_azure_native import authorization, resources
+
+from cloud_init import bundle
+from cloud_init import user_data as render
+from components.access import Bastion, BastionArgs
+from components.alerts import Watch, WatchArgs
+from components.gateway import Gateway, GatewayArgs
+from components.gateway.key_secrets import KeySecrets, KeySecretsArgs
+from components.gpu_node import GpuNode, GpuNodeArgs
+from components.model_store import ModelStore, ModelStoreArgs
+from components.monitoring import Monitoring, MonitoringArgs
+from components.network import Network, NetworkArgs
+from components.private_dns import PrivateDns, PrivateDnsArgs
+from components.scope import StackScope
+from components.secrets import Secrets, SecretsArgs
+from infra.targets.azure import delivery
+from infra.targets.azure.delivery import Delivered
+from infra.targets.azure.outputs import stack_outputs
+from plan.build_azure import Plan
+from plan.vocabulary import BastionSku, DiskSku, GatewayInbound, ModelStoreKind, PrivateDnsKeeper, Zone
+
+VAULT_ZONE = "privatelink.vaultcore.azure.net"
+FILES_ZONE = "privatelink.file.core.windows.net"
+GATEWAY_ZONE = "privatelink.azure-api.net"
+
+
+@dataclass(frozen=True)
+class _Ground:
+    """What everything else stands on."""
+
+    scope: StackScope
+    network: Network
+    zone_ids: Mapping[str, pulumi.Output[str]]
+    secrets: Secrets
+    store: ModelStore
+    monitoring: Monitoring
+
+
+def deploy(plan: Plan) -> None:
+    """Register every resource of the plan and export the stack's outputs."""
+    ground = _ground(plan)
+    _bastion(plan, ground)
+    nodes, digest = _nodes(plan, ground)
+    gateway = _gateway(plan, ground)
+    _subscription_keys(plan, ground, gateway)
+    _watch(plan, ground)
+    for key, value in stack_outputs(plan, gateway, nodes, digest, ground.network.nat_address).items():
+        pulumi.export(key, value)
+
+
+def _ground(plan: Plan) -> _Ground:
+    group = resources.ResourceGroup(
+        "resource-group",
+        resource_group_name=plan.names.resource_group,
+        location=plan.location,
+        tags=dict(plan.tags),
+    )
+    scope = StackScope(
+        resource_group_name=group.name,
+        location=plan.location,
+        tags=plan.tags,
+        names=plan.names,
+        protect=plan.protect,
+    )
+    network = Network(
+        "network",
+        NetworkArgs(
+            scope=scope,
+            addresses=plan.addresses,
+            security_rules=plan.security_rules,
+            gateway_delegation=plan.gateway.delegation,
+            zone=plan.compute.zone,
+            existing_vnet=plan.network.existing_vnet,
+        ),
+    )
+    dns = PrivateDns(
+        "private-dns", PrivateDnsArgs(scope=scope, vnet_id=network.vnet_id, zones=tuple(_private_zones(plan)))
+    )
+    config = pulumi.Config(plan.project)
+    secrets = Secrets(
+        "secrets",
+        SecretsArgs(
+            scope=scope,
+            tenant_id=authorization.get_client_config_output().tenant_id,
+            backend_key=config.require_secret("backend_key"),
+            ray_token=config.require_secret("ray_token"),
+            model_hub_token=config.get_secret("model_hub_token"),
+            operator_object_ids=plan.access.operator_object_ids,
+            endpoint_subnet_id=network.subnet_ids[Zone.ENDPOINTS],
+            vault_zone_id=dns.zone_ids.get(VAULT_ZONE),
+        ),
+    )
+    store = ModelStore(
+        "model-store",
+        ModelStoreArgs(
+            scope=scope,
+            store=plan.model_store,
+            zone=plan.compute.zone,
+            endpoint_subnet_id=network.subnet_ids[Zone.ENDPOINTS],
+            file_zone_id=dns.zone_ids.get(FILES_ZONE),
+            endpoint_after=secrets.ready,
+        ),
+    )
+    monitoring = Monitoring("monitoring", MonitoringArgs(scope=scope, settings=plan.monitoring))
+    return _Ground(scope, network, dns.zone_ids, secrets, store, monitoring)
+
+
+def _private_zones(plan: Plan) -> list[str]:
+    if plan.network.private_dns is PrivateDnsKeeper.POLICY:
+        return []
+    zones = [VAULT_ZONE]
+    if plan.model_store.kind is ModelStoreKind.AZURE_FILES:
+        zones.append(FILES_ZONE)
+    if plan.gateway.inbound is GatewayInbound.PRIVATE_ENDPOINT:
+        zones.append(GATEWAY_ZONE)
+    return zones
+
+
+def _bastion(plan: Plan, ground: _Ground) -> None:
+    if plan.access.bastion_sku is BastionSku.NONE:
+        return
+    Bastion(
+        "bastion",
+        BastionArgs(
+            scope=ground.scope,
+            sku=plan.access.bastion_sku,
+            tunnel=plan.access.tunnel,
+            subnet_id=ground.network.subnet_ids.get(Zone.BASTION),
+            vnet_id=ground.network.vnet_id,
+        ),
+    )
+
+
+def _nodes(plan: Plan, ground: _Ground) -> tuple[list[Delivered], str]:
+    """The GPU nodes, one after the other when they share a disk: Azure locks a disk while it attaches."""
+    built = bundle.build(plan)
+    vms: list[GpuNode] = []
+    delivered: list[Delivered] = []
+    needed = [ground.network.ready, *ground.secrets.ready, *ground.store.ready]
+    for node in plan.nodes:
+        vm = GpuNode(
+            node.name,
+            GpuNodeArgs(
+                scope=ground.scope,
+                compute=plan.compute,
+                node=node,
+                subnet_id=ground.network.subnet_ids[Zone.NODES],
+                identity_id=ground.secrets.node_identity_id,
+                model_disk_id=ground.store.disk_id,
+                model_disk_lun=plan.model_store.lun,
+                custom_data=render.custom_data(plan, node),
+                apply_script=delivery.run_command_script(plan, node, built, ground.secrets),
+                bundle_digest=built.digest,
+                secrets_version=ground.secrets.version,
+                vm_after=vms[-1].vm if vms and ground.store.disk_id is not None else None,
+                apply_after=needed,
+                ultra_disk=plan.model_store.sku is DiskSku.ULTRA and ground.store.disk_id is not None,
+            ),
+        )
+        vms.append(vm)
+        delivered.append(delivery.deliver(plan, node, vm, built, needed))
+    return delivered, built.digest
+
+
+def _gateway(plan: Plan, ground: _Ground) -> Gateway:
+    return Gateway(
+        "gateway",
+        GatewayArgs(
+            scope=ground.scope,
+            gateway=plan.gateway,
+            subnet_id=ground.network.subnet_ids.get(Zone.GATEWAY),
+            identity_id=ground.secrets.gateway_identity_id,
+            identity_client_id=ground.secrets.gateway_identity_client_id,
+            backend_key_secret_uri=ground.secrets.backend_key_secret_uri,
+            backend_key=pulumi.Config(plan.project).require_secret("backend_key"),
+            insights_id=ground.monitoring.insights_id,
+            insights_connection_string=ground.monitoring.insights_connection_string,
+            workspace_id=ground.monitoring.workspace_id,
+            endpoint_subnet_id=ground.network.subnet_ids[Zone.ENDPOINTS],
+            gateway_zone_id=ground.zone_ids.get(GATEWAY_ZONE),
+            ready_after=[*ground.secrets.ready, *ground.store.ready],
+        ),
+    )
+
+
+def _subscription_keys(plan: Plan, ground: _Ground, gateway: Gateway) -> None:
+    """Both keys of every subscription in the vault, where the stack asks for it."""
+    if plan.gateway.keys_in_key_vault:
+        KeySecrets(
+            "subscription-keys",
+            KeySecretsArgs(
+                scope=ground.scope,
+                vault=ground.secrets.vault,
+                primary=gateway.product_keys,
+                secondary=gateway.secondary_keys,
+            ),
+        )
+
+
+def _watch(plan: Plan, ground: _Ground) -> None:
+    """A gateway of somebody else's keeps its logs, so there alerts have nothing to ask."""
+    Watch(
+        "watch",
+        WatchArgs(
+            scope=ground.scope,
+            workspace_id=ground.monitoring.workspace_id,
+            emails=plan.monitoring.alert_emails,
+            gateway_logs=plan.gateway.existing is None,
+        ),
+    )

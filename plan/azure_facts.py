@@ -1,0 +1,240 @@
+"""Facts about what Azure sells: GPU sizes, shared disks, gateway tiers. Data with its source; no decisions.
+
+Sources: azure_facts sections 1, 2.1, 5.1 and 5.2 (size pages of azure-compute-docs, 2025-09; karpenter-provider-azure
+known_skus.yaml for quota families). Prices live in data/prices.yaml.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from plan.vocabulary import DiskSku, GatewayInbound, GatewayTier
+
+
+@dataclass(frozen=True)
+class VmSize:
+    """A GPU VM size. `vram_mib` is per GPU, as nvidia-smi reports it; `local_nvme_gib` sums its NVMe disks."""
+
+    name: str
+    vcpus: int
+    memory_gib: int
+    gpus: int
+    gpu: str  # a key of huddle's GPU facts
+    vram_mib: int
+    local_nvme_gib: int
+    max_data_disks: int
+    nic_gbps: int
+    rdma: bool
+    accelerated_networking: bool
+    quota_family: str
+
+    @property
+    def fabric(self) -> str:
+        """What models that span nodes may count on, by its name in huddle's GPU facts.
+
+        TCP even where the size lists InfiniBand: Azure configures that between VMs of one scale set only, not between
+        standalone VMs (azure_facts section 1).
+        """
+        return f"tcp-{self.nic_gbps}g"
+
+
+_H100_NVL_MIB = 95_830  # seed 001: 0.9 of it is the 86,247 MiB "in use"
+_H100_SXM_MIB = 81_559  # h100_measurements, section 0
+_H200_MIB = 143_771  # nvidia-smi on an H200 SXM
+
+VM_SIZES: Mapping[str, VmSize] = MappingProxyType(
+    {
+        size.name: size
+        for size in (
+            VmSize(
+                name="Standard_NC40ads_H100_v5",
+                vcpus=40,
+                memory_gib=320,
+                gpus=1,
+                gpu="h100-nvl",
+                vram_mib=_H100_NVL_MIB,
+                local_nvme_gib=3576,
+                max_data_disks=8,
+                nic_gbps=40,
+                rdma=False,
+                accelerated_networking=True,
+                quota_family="StandardNCadsH100v5Family",
+            ),
+            VmSize(
+                name="Standard_NC80adis_H100_v5",
+                vcpus=80,
+                memory_gib=640,
+                gpus=2,
+                gpu="h100-nvl",
+                vram_mib=_H100_NVL_MIB,
+                local_nvme_gib=7152,
+                max_data_disks=16,
+                nic_gbps=80,
+                rdma=False,
+                accelerated_networking=True,
+                quota_family="StandardNCadsH100v5Family",
+            ),
+            VmSize(
+                name="Standard_ND96isr_H100_v5",
+                vcpus=96,
+                memory_gib=1900,
+                gpus=8,
+                gpu="h100-sxm",
+                vram_mib=_H100_SXM_MIB,
+                local_nvme_gib=28_610,
+                max_data_disks=32,
+                nic_gbps=80,
+                rdma=True,
+                accelerated_networking=True,
+                quota_family="standardNDSH100v5Family",
+            ),
+            VmSize(
+                name="Standard_ND96isr_H200_v5",
+                vcpus=96,
+                memory_gib=1850,
+                gpus=8,
+                gpu="h200-sxm",
+                vram_mib=_H200_MIB,
+                local_nvme_gib=28_610,
+                max_data_disks=16,
+                nic_gbps=80,
+                rdma=True,
+                accelerated_networking=True,
+                quota_family="standardNDISRH200V5Family",
+            ),
+        )
+    }
+)
+"""GPU sizes by name. NCC40ads (confidential GPU) is left out: own onboarding, no accelerated NIC."""
+
+
+SPOT_QUOTA = "lowPriorityCores"
+"""The quota that spot VMs of every size count against (azure_facts section 1)."""
+
+# fmt: off
+DISALLOWED_ADMIN_NAMES = frozenset((
+    "1", "123", "a", "actuser", "adm", "admin", "admin1", "admin2", "administrator", "aspnet", "backup", "console",
+    "david", "guest", "john", "owner", "root", "server", "sql", "support", "support_388945a0", "sys", "test", "test1",
+    "test2", "test3", "user", "user1", "user2", "user3", "user4", "user5",
+))
+# fmt: on
+"""Login names that ARM refuses (OSProfile.adminUsername in the compute API's own description)."""
+
+RESERVED_TAG_PREFIXES = ("azure", "microsoft", "windows")
+"""Tag names that begin like this belong to Azure (Microsoft's Tags API reference)."""
+
+
+@dataclass(frozen=True)
+class SharedDiskFacts:
+    """What a managed disk SKU allows when several VMs attach it."""
+
+    zonal_only: bool
+    own_performance: bool  # IOPS and MB/s are provisioned by the user, not by size
+    max_size_gib: int
+    max_iops: int = 0  # both only where performance is the user's
+    max_mbps: int = 0
+
+
+SHARED_DISKS: Mapping[DiskSku, SharedDiskFacts] = MappingProxyType(
+    {
+        DiskSku.PREMIUM: SharedDiskFacts(zonal_only=False, own_performance=False, max_size_gib=32_767),
+        DiskSku.PREMIUM_ZRS: SharedDiskFacts(zonal_only=False, own_performance=False, max_size_gib=32_767),
+        DiskSku.PREMIUM_V2: SharedDiskFacts(
+            zonal_only=True, own_performance=True, max_size_gib=65_536, max_iops=80_000, max_mbps=2_000
+        ),
+        DiskSku.STANDARD_SSD: SharedDiskFacts(zonal_only=False, own_performance=False, max_size_gib=32_767),
+        DiskSku.STANDARD_SSD_ZRS: SharedDiskFacts(zonal_only=False, own_performance=False, max_size_gib=32_767),
+        DiskSku.ULTRA: SharedDiskFacts(
+            zonal_only=True, own_performance=True, max_size_gib=65_536, max_iops=400_000, max_mbps=10_000
+        ),
+    }
+)
+
+
+def max_shares(sku: DiskSku, size_gib: int) -> int:
+    """How many VMs may attach one disk at once (azure_facts 2.1: P/E1-20: 3, 30-50: 5, 60-80: 10; v2 and Ultra: 15)."""
+    if sku in (DiskSku.PREMIUM_V2, DiskSku.ULTRA):
+        return 15
+    if size_gib <= 512:
+        return 3
+    return 5 if size_gib <= 4096 else 10
+
+
+PREMIUM_V2_BASELINE_IOPS = 3_000
+PREMIUM_V2_BASELINE_MBPS = 125
+PREMIUM_V2_MBPS_PER_IOPS = 0.25
+
+
+@dataclass(frozen=True)
+class TierFacts:
+    """What an API Management tier needs from the network and offers to clients (azure_facts 5.1 and 5.2)."""
+
+    tier: GatewayTier
+    inbound: tuple[GatewayInbound, ...]
+    delegation: Mapping[GatewayInbound, str | None]  # subnet delegation per way in
+    min_prefix: int  # the smallest subnet, as a prefix length
+    injected: tuple[GatewayInbound, ...]  # ways in for which the gateway sits inside the VNet
+    max_units: int
+    create_timeout: str  # Pulumi duration; classic tiers take tens of minutes
+
+
+_SERVER_FARMS = "Microsoft.Web/serverFarms"
+_HOSTING_ENVIRONMENTS = "Microsoft.Web/hostingEnvironments"
+_CLASSIC = {GatewayInbound.PUBLIC: None, GatewayInbound.INTERNAL: None}
+
+GATEWAY_TIERS: Mapping[GatewayTier, TierFacts] = MappingProxyType(
+    {
+        GatewayTier.DEVELOPER: TierFacts(
+            tier=GatewayTier.DEVELOPER,
+            inbound=(GatewayInbound.PUBLIC, GatewayInbound.INTERNAL),
+            delegation=_CLASSIC,
+            min_prefix=29,
+            injected=(GatewayInbound.PUBLIC, GatewayInbound.INTERNAL),
+            max_units=1,
+            create_timeout="120m",
+        ),
+        GatewayTier.PREMIUM: TierFacts(
+            tier=GatewayTier.PREMIUM,
+            inbound=(GatewayInbound.PUBLIC, GatewayInbound.INTERNAL),
+            delegation=_CLASSIC,
+            min_prefix=27,
+            injected=(GatewayInbound.PUBLIC, GatewayInbound.INTERNAL),
+            max_units=10,
+            create_timeout="120m",
+        ),
+        GatewayTier.STANDARD_V2: TierFacts(
+            tier=GatewayTier.STANDARD_V2,
+            inbound=(GatewayInbound.PUBLIC, GatewayInbound.PRIVATE_ENDPOINT),
+            delegation={GatewayInbound.PUBLIC: _SERVER_FARMS, GatewayInbound.PRIVATE_ENDPOINT: _SERVER_FARMS},
+            min_prefix=27,
+            injected=(),
+            max_units=10,
+            create_timeout="90m",
+        ),
+        GatewayTier.PREMIUM_V2: TierFacts(
+            tier=GatewayTier.PREMIUM_V2,
+            inbound=(GatewayInbound.PUBLIC, GatewayInbound.PRIVATE_ENDPOINT, GatewayInbound.INTERNAL),
+            delegation={
+                GatewayInbound.PUBLIC: _SERVER_FARMS,
+                GatewayInbound.PRIVATE_ENDPOINT: _SERVER_FARMS,
+                GatewayInbound.INTERNAL: _HOSTING_ENVIRONMENTS,
+            },
+            min_prefix=27,
+            injected=(GatewayInbound.INTERNAL,),
+            max_units=30,
+            create_timeout="90m",
+        ),
+    }
+)
+
+REFUSED_TIERS: Mapping[str, str] = MappingProxyType(
+    {
+        "Consumption": "it cuts long-lived responses, so nothing can stream, and it cannot reach private nodes",
+        "Basic": "it has no network integration, so it cannot reach private nodes",
+        "BasicV2": "it has no network integration, so it cannot reach private nodes",
+        "Standard": "it has no network integration, so it cannot reach private nodes",
+    }
+)
+"""Tiers that a reader of Azure's price list might ask for, with why they can't work here."""

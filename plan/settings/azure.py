@@ -1,0 +1,230 @@
+"""What a stack file may say: typed, described, unknown keys refused.
+
+These models check one field at a time; what concerns several fields stands in `plan.rules.azure`. The reference page
+docs/reference/settings.md is generated from the descriptions here.
+"""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Network
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
+
+from plan.azure_facts import VM_SIZES
+from plan.settings.gateway import Gateway
+from plan.settings.types import (
+    Cidr,
+    Email,
+    Guid,
+    NodeNumber,
+    Port,
+    Section,
+    SshPublicKey,
+    TagKey,
+    TagValue,
+    VnetId,
+    ZoneNumber,
+    defaults_of,
+)
+from plan.vocabulary import (
+    BastionSku,
+    Delivery,
+    DiskSku,
+    Environment,
+    ModelStoreKind,
+    Priority,
+    PrivateDnsKeeper,
+    Target,
+    Topology,
+)
+
+LOCATION_KEY = "azure-native:location"
+"""The region is the Azure provider's own setting; it stands in the stack file under this key."""
+
+
+class Network(Section):
+    """The VNet and its subnets. Node addresses count up from the fifth address of `nodes_subnet`."""
+
+    existing_vnet: VnetId | None = Field(
+        None, description="ARM id of a VNet that is there already: the subnets are made in it, the VNet is left alone."
+    )
+    private_dns: PrivateDnsKeeper = Field(
+        PrivateDnsKeeper.OWN,
+        description="Who writes the names of private endpoints: `own` zones, or the organisation's Azure `policy`.",
+    )
+    address_space: Cidr = Field(IPv4Network("10.0.0.0/16"), description="The VNet's range (CIDR).")
+    nodes_subnet: Cidr = Field(IPv4Network("10.0.0.0/24"), description="GPU nodes (CIDR).")
+    gateway_subnet: Cidr = Field(
+        IPv4Network("10.0.1.0/24"), description="API Management's own subnet (CIDR); its minimum depends on the tier."
+    )
+    endpoints_subnet: Cidr = Field(IPv4Network("10.0.2.0/24"), description="Private endpoints (CIDR).")
+    bastion_subnet: Cidr = Field(IPv4Network("10.0.3.0/26"), description="Azure Bastion (CIDR, /26 or larger).")
+    reserved_ranges: tuple[Cidr, ...] = Field(
+        (), description="Ranges in use elsewhere (peered VNets, on-premises) that the VNet must not overlap (CIDRs)."
+    )
+
+
+class Image(Section):
+    """The VM image, pinned: an image of H100 drivers that moves by itself breaks nodes at night."""
+
+    publisher: str = Field("microsoft-dsvm", description="Marketplace publisher.")
+    offer: str = Field("ubuntu-hpc", description="Marketplace offer (Ubuntu with NVIDIA driver and CUDA).")
+    sku: str = Field("2404", description="Marketplace SKU.")
+    version: str = Field(description="Exact image version; `latest` is refused.", pattern=r"^\d+\.\d+\.\d+$")
+
+
+class AutoShutdown(Section):
+    """Daily deallocation, so that a forgotten experiment stops costing money. Local NVMe is blank afterwards."""
+
+    enabled: bool = Field(False, description="Deallocate the nodes every day.")
+    time: str = Field("1900", description="Time of day, 24 h, HHMM.", pattern=r"^([01]\d|2[0-3])[0-5]\d$")
+    timezone: str = Field("UTC", description="Windows time-zone id, as Azure's schedules use.", min_length=1)
+
+
+class Nodes(Section):
+    """The GPU VMs."""
+
+    size: str = Field(
+        "Standard_NC40ads_H100_v5",
+        description="VM size with GPUs.",
+        json_schema_extra={"enum": list(VM_SIZES)},  # said here, checked in infra.rules with a better sentence
+    )
+    count: int = Field(2, ge=1, le=64, description="Number of nodes.")
+    quota_vcpus: int = Field(
+        80, ge=0, description="vCPU quota you were granted for the size's family in this region (vCPUs)."
+    )
+    zone: ZoneNumber | None = Field(None, description="Availability zone, 1-3; none means regional.")
+    image: Image = Field(description="The VM image.")
+    priority: Priority = Field(
+        Priority.REGULAR, description="`spot` is cheaper and can be evicted; set at creation only."
+    )
+    os_disk_gib: int = Field(256, ge=256, le=4095, description="OS disk size (GiB); it dies with the VM.")
+    admin_username: str = Field(
+        "azureuser", description="Login name on the nodes.", pattern=r"^[a-z_][a-z0-9_-]{0,31}$"
+    )
+    auto_shutdown: AutoShutdown = Field(AutoShutdown(), description="Daily deallocation.")
+
+
+class ModelStore(Section):
+    """Where model files live, seen by every node at /mnt/models."""
+
+    kind: ModelStoreKind = Field(
+        ModelStoreKind.SHARED_DISK, description="`shared-disk`: one writer, read-only mounts; `azure-files`: NFS 4.1."
+    )
+    size_gib: int = Field(1024, ge=100, le=65_536, description="Capacity (GiB).")
+    sku: DiskSku = Field(DiskSku.PREMIUM, description="Managed disk SKU (shared-disk only).")
+    iops: int | None = Field(None, ge=3_000, description="Provisioned IOPS (Premium SSD v2 and Ultra only).")
+    mbps: int | None = Field(None, ge=125, description="Provisioned throughput (MB/s; Premium SSD v2 and Ultra only).")
+
+
+class ModelPlacement(Section):
+    """One served model."""
+
+    nodes: tuple[NodeNumber, ...] | None = Field(
+        None, min_length=1, description="Node numbers, counted from 1, that serve it; none means all nodes."
+    )
+    system_prompt: str | None = Field(
+        None, min_length=1, max_length=32_768, description="System prompt for this model, instead of the registry's."
+    )
+
+
+class Ports(Section):
+    """Listening ports. Where they may be reached from is fixed: see `infra ports`."""
+
+    wrapper: Port = Field(8000, description="The wrapper, on the node's private address.")
+    vllm: Port = Field(5005, description="vLLM, loopback only.")
+    ray_gcs: Port = Field(6379, description="Ray's GCS on the head; workers join here.")
+    ray_client: Port = Field(10_001, description="Ray client server, loopback only (nodes never join here).")
+    ray_dashboard: Port = Field(8265, description="Ray dashboard and job API, loopback only.")
+
+
+class Serving(Section):
+    """Which models run where."""
+
+    models: dict[str, Annotated[ModelPlacement, BeforeValidator(defaults_of)]] = Field(
+        min_length=1, description="Served models by their name in the model registry (`huddle models list`)."
+    )
+    topology: Topology = Field(
+        Topology.REPLICAS,
+        description="`replicas`: each node serves whole models; `distributed`: one model across all nodes.",
+    )
+    ports: Ports = Field(Ports(), description="Listening ports.")
+
+
+class Bastion(Section):
+    """Azure Bastion: the way in for operators, as no node has a public address."""
+
+    sku: BastionSku = Field(BastionSku.NONE, description="`none`, or the SKU; it bills hourly until deleted.")
+    tunnel: bool = Field(False, description="Whether `az network bastion tunnel` must work (Standard or Premium).")
+
+
+class Access(Section):
+    """How operators and the bundle reach the nodes."""
+
+    bastion: Bastion = Field(Bastion(), description="Azure Bastion.")
+    ssh_public_keys: tuple[SshPublicKey, ...] = Field(min_length=1, description="OpenSSH public keys of the operators.")
+    delivery: Delivery = Field(
+        Delivery.RUN_COMMAND,
+        description="How bundles reach nodes: Azure's run command, or SSH from a network that reaches their addresses.",
+    )
+    operator_object_ids: tuple[Guid, ...] = Field(
+        (), description="Entra object ids of users (not groups) that may read the stack's secrets in Key Vault."
+    )
+
+
+class Monitoring(Section):
+    """Logs and metrics."""
+
+    retention_days: int = Field(30, ge=30, le=730, description="Log Analytics retention (days).")
+    daily_cap_gb: float = Field(1.0, gt=0, allow_inf_nan=False, description="Log Analytics daily ingestion cap (GB).")
+    alert_emails: tuple[Email, ...] = Field(
+        (), max_length=20, description="Who is told when an alert fires; nobody means alerts only show in the portal."
+    )
+
+
+class Jupyter(Section):
+    """JupyterLab on the head node. Off unless asked for; then loopback and token only."""
+
+    enabled: bool = Field(False, description="Install and start JupyterLab.")
+    port: Port = Field(8889, description="Listening port, loopback only.")
+
+
+class Settings(Section):
+    """A whole stack file."""
+
+    target: Target = Field(Target.AZURE, description="Where the service lands.")
+    environment: Environment = Field(description="`prod` protects data and gateway; `dev` destroys cleanly.")
+    location: str = Field(
+        description="Azure region by its short name, such as eastus2.",
+        pattern=r"^[a-z0-9]+$",
+        json_schema_extra={"key": LOCATION_KEY},
+    )
+    name_prefix: str = Field(
+        "huddleai", description="First part of every resource name.", pattern=r"^[a-z][a-z0-9]{1,11}$"
+    )
+    name_salt: str = Field(
+        "",
+        max_length=20,
+        pattern=r"^[a-z0-9]*$",
+        description="Changes the suffix of globally unique names, for when one is taken or soft-deleted.",
+    )
+    tags: dict[TagKey, TagValue] = Field(default_factory=dict, max_length=40, description="Tags on every resource.")
+    network: Network = Field(Network(), description="VNet and subnets.")
+    nodes: Nodes = Field(description="GPU VMs.")
+    model_store: ModelStore = Field(ModelStore(), description="Shared model files.")
+    serving: Serving = Field(description="Models, topology, ports.")
+    gateway: Gateway = Field(description="API Management.")
+    access: Access = Field(description="Operators' access and bundle delivery.")
+    monitoring: Monitoring = Field(Monitoring(), description="Logs and metrics.")
+    jupyter: Jupyter = Field(Jupyter(), description="JupyterLab.")
+
+
+SECRET_KEYS: dict[str, str] = {
+    "backend_key": "The key that the gateway shows to the wrapper.",
+    "ray_token": "Ray's cluster token.",
+    "model_hub_token": "Token for gated models on the model hub (optional).",
+    "ssh_private_key": "The private half of one of access.ssh_public_keys; needed where `access.delivery` is `ssh`.",
+}
+"""Config keys that are secrets: never part of Settings, never in plain text, read only by the target."""
+OPTIONAL_SECRET_KEYS = frozenset({"model_hub_token", "ssh_private_key"})

@@ -1,0 +1,213 @@
+"""Reading a stack's values: from its YAML file (the command line) or from Pulumi's config (the program)."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from plan.errors import Fault, InputError
+from plan.settings.azure import LOCATION_KEY, SECRET_KEYS, Settings
+from plan.settings.validation import parse
+
+PROJECT = "h100-inference"
+ROOT = Path(__file__).resolve().parent.parent
+STACK_NAME = re.compile(r"(?=.{1,30}$)[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
+"""A stack's name becomes part of resource names, which Azure compares without case."""
+SECRET_SHAPES = re.compile(
+    r"\bhf_[A-Za-z0-9]{20,}|\bsk-[A-Za-z0-9_-]{20,}|\bgh[pousr]_[A-Za-z0-9]{30,}|\bpul-[0-9a-f]{30,}|PRIVATE KEY-----"
+)
+"""How tokens of model hubs, OpenAI, GitHub and Pulumi look, and private keys."""
+SECRET_NAMES = re.compile(r"(?:^|[_-])(?:password|passwd|secret|token|api_?key)s?$", re.IGNORECASE)
+
+
+def path_of(stack: str, root: Path = ROOT) -> Path:
+    """Where the stack's file stands: stacks/Pulumi.<stack>.yaml."""
+    return root / "stacks" / f"Pulumi.{stack}.yaml"
+
+
+def names(root: Path = ROOT) -> list[str]:
+    """All stacks that have a file, sorted."""
+    return sorted(
+        path.name.removeprefix("Pulumi.").removesuffix(".yaml") for path in (root / "stacks").glob("Pulumi.*.yaml")
+    )
+
+
+def load(stack: str, root: Path = ROOT) -> Settings:
+    """Read and check one stack file.
+
+    Raises:
+        InputError: the stack is missing, is not YAML, holds a secret in plain text, or has a wrong key.
+    """
+    config = read(stack, root)
+    refuse_plain_secrets((key for key, value in config.items() if _is_encrypted(value)), config, stack)
+    refuse_what_looks_secret(config, stack)
+    return from_values(config, stack)
+
+
+def refuse_plain_secrets(encrypted: Iterable[str], keys: Iterable[str], stack: str) -> None:
+    """Let a secret stand in a config in no other way than encrypted.
+
+    Raises:
+        InputError: with one fault for each secret in plain text; its value is not repeated.
+    """
+    safe, present = set(encrypted), set(keys)
+    exposed = [key for key in SECRET_KEYS if f"{PROJECT}:{key}" in present - safe]
+    if exposed:
+        command = "`pulumi config set --secret {} -s {}`"
+        raise InputError(
+            *(
+                Fault(_label(stack), key, f"is a secret in plain text; remove it and run {command.format(key, stack)}")
+                for key in exposed
+            )
+        )
+
+
+def refuse_what_looks_secret(config: Mapping[str, Any], stack: str) -> None:
+    """Find tokens in free text, and texts under a name that promises a secret (`tags: {password: …}`).
+
+    Raises:
+        InputError: with one fault for each; no value is repeated.
+    """
+    own = {key: value for key, value in config.items() if not _is_encrypted(value)}
+    faults = [
+        Fault(_label(stack), where.removeprefix(f"{PROJECT}:"), "looks like a secret in plain text; remove it")
+        for where, name, text in _texts(own)
+        if SECRET_SHAPES.search(text) or SECRET_NAMES.search(name)
+    ]
+    if faults:
+        raise InputError(*faults)
+
+
+def _texts(value: Any, where: str = "", name: str = "") -> Iterator[tuple[str, str, str]]:
+    """Every text below a value, with its path and the key that it stands under."""
+    if isinstance(value, str):
+        yield where, name, value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _texts(item, f"{where}.{key}" if where else str(key), str(key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _texts(item, f"{where}[{index}]", name)
+
+
+def read(stack: str, root: Path = ROOT) -> dict[str, Any]:
+    """The `config` mapping of a stack file, as written, keys with their namespace."""
+    path = path_of(stack, root)
+    file = _label(stack)
+    if not STACK_NAME.fullmatch(stack):
+        allowed = "lower-case letters, digits and single hyphens, starting with a letter, at most 30"
+        raise InputError(Fault(file, "", f"{stack[:60]!r} is not allowed as a stack's name; allowed: {allowed}"))
+    if not path.is_file():
+        known = names(root)
+        close = difflib.get_close_matches(stack, known, n=1)
+        hint = f"did you mean {close[0]}? " if close else ""
+        raise InputError(Fault(file, "", f"there is no such stack; {hint}stacks here: {', '.join(known) or 'none'}"))
+    try:
+        document = yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeyLoader)  # noqa: S506 - a SafeLoader
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(Fault(file, "", f"is not valid YAML: {_problem(error)}")) from None
+    except RecursionError:
+        raise InputError(Fault(file, "", "is not valid YAML: it is nested too deeply")) from None
+    except OSError as error:
+        raise InputError(Fault(file, "", f"can't be read: {error.strerror}")) from None
+    if not isinstance(document, dict) or not isinstance(document.get("config"), dict):
+        raise InputError(Fault(file, "config", "is required: a mapping of settings"))
+    return {str(key): value for key, value in document["config"].items()}
+
+
+def from_pulumi(config: Mapping[str, str], stack: str) -> Settings:
+    """Settings from Pulumi's own config, where objects arrive as JSON text.
+
+    Raises:
+        InputError: a key is wrong.
+    """
+    return from_values({key: _decode(value) for key, value in config.items()}, stack)
+
+
+def from_values(config: Mapping[str, Any], stack: str) -> Settings:
+    """Settings from namespaced values; other providers' keys are left alone, ours must be known."""
+    own = {
+        key.removeprefix(f"{PROJECT}:"): value
+        for key, value in config.items()
+        if key.startswith(f"{PROJECT}:") and key.removeprefix(f"{PROJECT}:") not in SECRET_KEYS
+    }
+    file = _label(stack)
+    if strays := tuple(_strays(config, file)):
+        raise InputError(*strays)
+    if "location" in own:
+        raise InputError(Fault(file, "location", f"is not a known key; set the region as `{LOCATION_KEY}`"))
+    if LOCATION_KEY not in config:
+        raise InputError(Fault(file, LOCATION_KEY, "is required: the Azure region, such as eastus2"))
+    return parse({**own, "location": config[LOCATION_KEY]}, file)
+
+
+def _strays(config: Mapping[str, Any], file: str) -> Iterator[Fault]:
+    """Keys that were meant for us but stand outside our namespace, where they would be ignored without a word."""
+    for key in config:
+        namespace, colon, name = key.partition(":")
+        if not colon:
+            yield Fault(file, key, f"has no namespace; write it as `{PROJECT}:{key}`")
+        elif namespace != PROJECT and difflib.get_close_matches(namespace.casefold(), [PROJECT], cutoff=0.8):
+            yield Fault(file, key, f"has an unknown namespace; did you mean `{PROJECT}:{name}`?")
+
+
+def _label(stack: str) -> str:
+    return f"stacks/Pulumi.{stack}.yaml"
+
+
+def _is_encrypted(value: object) -> bool:
+    return isinstance(value, dict) and set(value) == {"secure"}
+
+
+def _decode(text: str) -> Any:
+    """Objects and lists come as JSON; everything else as plain text that pydantic converts."""
+    if text[:1] in "{[":
+        try:
+            return json.loads(text)
+        except json.JSONDecodeError:
+            return text
+    return text
+
+
+def _problem(error: Exception) -> str:
+    """What is wrong and where. The file's own text stays out: the line may hold a secret."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem:
+        mark = error.problem_mark
+        what = " ".join(part for part in (error.context, error.problem) if part)
+        return what + (f" (line {mark.line + 1}, column {mark.column + 1})" if mark else "")
+    return " ".join(str(error).split())
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """A safe loader that refuses a mapping with two equal keys, which YAML libraries otherwise merge silently.
+
+    Azure's names are case-insensitive, so keys that differ only in case count as equal.
+    """
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """Give a place to values such as the date 2026-02-30, which the library refuses with a bare ValueError."""
+        try:
+            return super().construct_object(node, deep)
+        except ValueError:
+            problem = "a value looks like a date or a number but is none; quote it"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: dict[str, int] = {}
+        for key_node, _ in node.value:
+            key = str(key_node.value)
+            if key.casefold() in seen:
+                raise yaml.constructor.ConstructorError(
+                    None,
+                    None,
+                    f"the key {key!r} on line {key_node.start_mark.line + 1} repeats line {seen[key.casefold()]}"
+                    " (names are compared without case)",
+                )
+            seen[key.casefold()] = key_node.start_mark.line + 1
+        return super().construct_mapping(node, deep)

@@ -1,0 +1,93 @@
+"""A plan's gateway as the lab runs it: the same renderings, ids and rules that the program sends to Azure."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib.resources import files
+
+from gateway_policies import render as policies
+from gateway_policies.breaker import NODE_CANNOT_SERVE, BreakerRule
+from gateway_policies.entities import Entity, KeyParameter
+from gateway_policies.extra_apis import Door, doors
+from plan.build_azure import Plan
+from plan.build_gateway import GatewayPlan, SubscriptionPlan
+from plan.vocabulary import GatewayTier
+from simulator.apim_policies.counters import Algorithm
+from simulator.apim_policies.pool import Backend, Breaker, Pool, PoolItem
+from simulator.apim_policies.service import Api, Operation, Product, Reach, Service, Subscription
+
+_CLASSIC = frozenset({GatewayTier.DEVELOPER, GatewayTier.PREMIUM})
+
+
+def service_of(plan: Plan, *, backend_key: str, keys: Mapping[str, str] | None = None) -> Service:
+    """The gateway of a plan.
+
+    `keys` are subscription keys by `<product>/<subscription>`; those that are missing are made, as Azure does.
+    """
+    gateway, opened = plan.gateway, doors(plan.gateway)
+    keyed = {Entity.API.value, *(door.id for door in opened if door.key_required)}
+    return Service(
+        apis=(_api(gateway), *(_door(door) for door in opened)),
+        products=tuple(
+            Product(product.id, frozenset(keyed), policies.product_policy(product)) for product in gateway.products
+        ),
+        subscriptions=tuple(
+            _subscription(subscription, keys or {})
+            for product in gateway.products
+            for subscription in product.subscriptions
+        ),
+        backends=tuple(Backend(backend.id, backend.url, _breaker(NODE_CANNOT_SERVE)) for backend in gateway.backends),
+        pools=tuple(
+            Pool(pool.id, tuple(PoolItem(member.id, member.priority, member.weight) for member in pool.members))
+            for pool in gateway.pools
+        ),
+        named_values={Entity.BACKEND_KEY.value: backend_key},
+        algorithm=Algorithm.SLIDING_WINDOW if gateway.facts.tier in _CLASSIC else Algorithm.TOKEN_BUCKET,
+    )
+
+
+def _api(gateway: GatewayPlan) -> Api:
+    return Api(
+        id=Entity.API.value,
+        path=gateway.api_path,
+        operations=operations(json.loads((files("gateway_policies") / "openapi.json").read_text(encoding="utf-8"))),
+        policy=policies.api_policy(gateway),
+        key_header=KeyParameter.HEADER.value,
+        key_query=KeyParameter.QUERY.value,
+    )
+
+
+def _door(door: Door) -> Api:
+    return Api(
+        id=door.id,
+        path=door.path,
+        operations=tuple(
+            replace(operation, policy=door.operations.get(operation.id, ""))
+            for operation in operations(json.loads(door.document))
+        ),
+        policy=door.policy,
+        key_header=door.key_header,
+        key_query=KeyParameter.QUERY.value,
+        subscription_required=door.key_required,
+    )
+
+
+def operations(document: Mapping[str, Mapping[str, Mapping[str, Mapping[str, str]]]]) -> tuple[Operation, ...]:
+    """The operations that an import of an OpenAPI document makes."""
+    return tuple(
+        Operation(operation["operationId"], method.upper(), path)
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    )
+
+
+def _subscription(plan: SubscriptionPlan, keys: Mapping[str, str]) -> Subscription:
+    primary = keys.get(plan.path) or secrets.token_hex(16)
+    return Subscription(plan.id, Reach.PRODUCT, plan.product, (primary, secrets.token_hex(16)))
+
+
+def _breaker(rule: BreakerRule) -> Breaker:
+    return Breaker(rule.failures, rule.window_s, rule.statuses, rule.rest_s, accept_retry_after=True)

@@ -1,0 +1,1 @@
+"""A simulated azure-native provider behind Pulumi's provider protocol."""

@@ -1,0 +1,129 @@
+"""`python -m simulator.azure.arm`: a stand-in for Azure Resource Manager's HTTP face, over the simulated subscription.
+
+Only what `infra keys` and `infra products` ask for: lists of a service's products and subscriptions, their keys, and
+making a key anew. Anything else is 404 with a text that says so. It listens on loopback and checks no token, because
+none is ever sent there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import secrets
+import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final
+from urllib.parse import parse_qs, urlsplit
+
+from simulator.azure.errors import SIMULATED, ArmError
+from simulator.azure.functions import subscription_keys
+from simulator.azure.redaction import MARK
+from simulator.azure.settings import from_environment
+from simulator.azure.store import Resource, State, Store
+
+HOST: Final = "127.0.0.1"
+PAGE: Final = 100
+_SERVICE: Final = (
+    r"(?P<service>/subscriptions/[^/]+/resourceGroups/[^/]+/providers/Microsoft\.ApiManagement/service/[^/]+)"
+)
+_LIST: Final = re.compile(rf"{_SERVICE}/(?P<kind>products|subscriptions)", re.IGNORECASE)
+_ACTION: Final = re.compile(
+    rf"(?P<id>{_SERVICE}/subscriptions/[^/]+)/(?P<action>listSecrets|regenerate(?P<which>Primary|Secondary)Key)",
+    re.IGNORECASE,
+)
+_KINDS: Final = {"products": "apimanagement:Product", "subscriptions": "apimanagement:Subscription"}
+
+
+class Face:
+    """Answers to requests; each is a status and a body."""
+
+    def __init__(self, store: Store, page: int = PAGE) -> None:
+        self._store, self._page = store, page
+
+    def answer(self, method: str, path: str, skip: int = 0) -> tuple[int, dict[str, Any]]:
+        """One request."""
+        try:
+            if method == "GET" and (found := _LIST.fullmatch(path)):
+                return 200, self._list(found["service"], found["kind"].lower(), path, skip)
+            if method == "POST" and (found := _ACTION.fullmatch(path)):
+                if found["which"] is None:
+                    return 200, self._keys(found["id"])
+                return self._regenerate(found["id"], found["which"].lower())
+        except ArmError as error:
+            return error.status, {"error": {"code": error.code, "message": f"{SIMULATED} {error.message}"}}
+        return 404, {"error": {"code": "NotImitated", "message": f"{SIMULATED} {method} {path} is not imitated"}}
+
+    def _list(self, service: str, kind: str, path: str, skip: int) -> dict[str, Any]:
+        with self._store.reading() as state:
+            _require(state, service)
+            inside = [item for item in state.inside(service) if item.key == _KINDS[kind]]
+            items = [_shown(item) for item in sorted(inside, key=lambda item: item.id)]
+        page = items[skip : skip + self._page]
+        rest = {"nextLink": f"{path}?$skip={skip + self._page}"} if len(items) > skip + self._page else {}
+        return {"value": page, "count": len(items), **rest}
+
+    def _keys(self, resource_id: str) -> dict[str, Any]:
+        with self._store.reading() as state:
+            return subscription_keys(state.salt, _require(state, resource_id))
+
+    def _regenerate(self, resource_id: str, which: str) -> tuple[int, dict[str, Any]]:
+        with self._store.transaction() as state:
+            _require(state, resource_id).notes[f"{which}Key"] = secrets.token_hex(16)
+        return 204, {}
+
+
+def _require(state: State, resource_id: str) -> Resource:
+    found = state.get(resource_id)
+    if found is None:
+        raise ArmError(404, "ResourceNotFound", f"'{resource_id.rpartition('/')[2]}' could not be found.")
+    return found
+
+
+def _shown(item: Resource) -> dict[str, Any]:
+    properties = {
+        key: value for key, value in item.properties.items() if not (isinstance(value, dict) and MARK in value)
+    }
+    return {"id": item.id, "name": item.name, "properties": properties}
+
+
+def serve(store: Store, port: int = 0, page: int = PAGE) -> ThreadingHTTPServer:
+    """A server on loopback; the caller runs and closes it."""
+    face = Face(store, page)
+
+    class Handler(BaseHTTPRequestHandler):
+        def _respond(self) -> None:
+            url = urlsplit(self.path)
+            skip = int(parse_qs(url.query).get("$skip", ["0"])[0])
+            status, body = face.answer(self.command, url.path, skip)
+            content = b"" if status == 204 else json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_GET = do_POST = do_DELETE = do_PUT = _respond  # noqa: N815 - the library's names
+
+        def log_message(self, format: str, *arguments: Any) -> None:
+            """Say nothing: paths name subscriptions."""
+
+    return ThreadingHTTPServer((HOST, port), Handler)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run until interrupted."""
+    parser = argparse.ArgumentParser(prog="python -m simulator.azure.arm", description=__doc__)
+    parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
+    server = serve(Store(from_environment().state), parser.parse_args(arguments).port)
+    sys.stdout.write(f"simulated: export ARM_ENDPOINT=http://{HOST}:{server.server_address[1]}\n")
+    sys.stdout.flush()
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        server.server_close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

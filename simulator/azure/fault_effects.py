@@ -1,0 +1,91 @@
+"""What each fault does to an operation, in Azure's words."""
+
+from __future__ import annotations
+
+from simulator.azure.bad_days import BadDay
+from simulator.azure.errors import ArmError
+from simulator.azure.faults import (
+    CapacityCode,
+    CapacityFault,
+    ConflictFault,
+    Fault,
+    PartialFault,
+    QuotaFault,
+    RunCommandFault,
+    SlowFault,
+    ThrottleFault,
+    load,
+    strikes,
+)
+from simulator.azure.rules.base import Op
+from simulator.azure.rules.quota import exceeded
+from simulator.azure.rules.sizes import family_of, vcpus_of
+from simulator.plugin.values import dig
+
+
+def strike(op: Op, names: tuple[str, ...]) -> BadDay:
+    """What today's faults do to this operation.
+
+    Raises:
+        SimulatorError: the fault file is wrong.
+    """
+    plan = load()
+    op.state.quota["*"] = dict(plan.quota)
+    day = BadDay()
+    for fault in strikes(plan, op.state.fault_uses, op.kind, op.key, names):
+        refusal = _refusal(op, fault)
+        if refusal is not None and day.refusal is None:
+            day.refusal = ArmError(refusal.status, refusal.code, fault.message or refusal.message)
+        if isinstance(fault, PartialFault):
+            text = fault.message or "An internal execution error occurred. Please retry later."
+            day.failure = ArmError(200, fault.code, text)
+        elif isinstance(fault, SlowFault):
+            day.delay_s += fault.delay_s
+        elif isinstance(fault, RunCommandFault):
+            day.run_command = fault
+    return day
+
+
+def _refusal(op: Op, fault: Fault) -> ArmError | None:
+    if isinstance(fault, QuotaFault):
+        size = str(dig(op.inputs, "hardwareProfile.vmSize", "unknown size"))
+        return exceeded(f"{family_of(size)} Cores", op.location, fault.limit, fault.limit, vcpus_of(size))
+    if isinstance(fault, CapacityFault):
+        return _capacity(op, fault.code)
+    if isinstance(fault, ConflictFault):
+        return ArmError(
+            409,
+            "AnotherOperationInProgress",
+            "Another operation on this or dependent resource is in progress.",
+        )
+    if isinstance(fault, ThrottleFault):
+        return ArmError(
+            429,
+            "TooManyRequests",
+            f"The request is being throttled; retry after {fault.retry_after_s} seconds.",
+        )
+    return None
+
+
+def _capacity(op: Op, code: CapacityCode) -> ArmError:
+    size = dig(op.inputs, "hardwareProfile.vmSize", "the requested size")
+    zones = op.inputs.get("zones") or []
+    texts = {
+        CapacityCode.SKU: (
+            f"The requested VM size for resource 'Following SKUs have failed for Capacity Restrictions: {size}' is "
+            f"currently not available in location '{op.location}'. Please try another size or deploy to a different "
+            "location or different zone. See https://aka.ms/azureskunotavailable for details."
+        ),
+        CapacityCode.ALLOCATION: (
+            "Allocation failed. We do not have sufficient capacity for the requested VM size in this region."
+        ),
+        CapacityCode.ZONAL: (
+            "Allocation failed. We do not have sufficient capacity for the requested VM size in zone "
+            f"'{', '.join(zones) or '1'}'."
+        ),
+        CapacityCode.OVERCONSTRAINED: (
+            "Allocation failed. VM(s) with the following constraints cannot be allocated, because the condition is too "
+            "restrictive: VM Size, Availability Zone. Please remove some constraints and try again."
+        ),
+    }
+    return ArmError(409, code.value, texts[code])

@@ -1,0 +1,195 @@
+"""Bad days on demand: quota, capacity, conflicts, slowness, failing nodes, half-made resources, throttling.
+
+Read from `AZURE_SIMULATOR_FAULTS` at every operation: the name of a YAML file, or the YAML text itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from enum import UNIQUE, StrEnum, verify
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from simulator.azure.errors import SimulatorError
+from simulator.azure.operation import Operation
+from simulator.azure.settings import FAULTS_VARIABLE as VARIABLE
+
+
+@verify(UNIQUE)
+class CapacityCode(StrEnum):
+    """Azure's ways of saying that a region or zone is full."""
+
+    SKU = "SkuNotAvailable"
+    ALLOCATION = "AllocationFailed"
+    ZONAL = "ZonalAllocationFailed"
+    OVERCONSTRAINED = "OverconstrainedZonalAllocationRequest"
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Match(_Model):
+    """Which resources a fault strikes; `*` and `?` as in file names, case ignored."""
+
+    type: str = Field(default="*", description="Resource type without the package: `compute:VirtualMachine`.")
+    name: str = Field(default="*", description="Azure name or logical name.")
+
+
+class _Fault(_Model):
+    match: Match = Match()
+    operations: tuple[Operation, ...] = Field(default=(Operation.CREATE, Operation.UPDATE), min_length=1)
+    times: int | None = Field(default=None, ge=1, description="How many operations it strikes; absent: every one.")
+    message: str | None = Field(default=None, description="Text in place of the usual one.")
+
+
+class QuotaFault(_Fault):
+    """The vCPU quota of the VM's family is used up."""
+
+    kind: Literal["quota"]
+    match: Match = Match(type="compute:VirtualMachine")
+    limit: int = Field(default=0, ge=0, description="vCPUs that the error calls the current limit.")
+
+
+class CapacityFault(_Fault):
+    """Quota is there, machines are not."""
+
+    kind: Literal["capacity"]
+    match: Match = Match(type="compute:VirtualMachine")
+    code: CapacityCode = CapacityCode.SKU
+
+
+class ConflictFault(_Fault):
+    """409 AnotherOperationInProgress."""
+
+    kind: Literal["conflict"]
+
+
+class SlowFault(_Fault):
+    """The operation takes this much longer."""
+
+    kind: Literal["slow"]
+    delay_s: float = Field(gt=0, le=3600, description="Seconds of real time.")
+
+
+class RunCommandFault(_Fault):
+    """The script on the node ends badly: the node does not serve."""
+
+    kind: Literal["run_command"]
+    match: Match = Match(type="compute:VirtualMachineRunCommandByVirtualMachine")
+    exit_code: int = Field(default=1, ge=1, le=255)
+    log_tail: tuple[str, ...] = Field(
+        default=(
+            "huddle-apply: bundle applied, starting services",
+            "vllm: engine core process died",
+            "huddle-apply: readiness: no completion within the deadline, the node does not serve",
+        ),
+        description="Last lines of the script's output.",
+    )
+
+
+class PartialFault(_Fault):
+    """Azure accepts the request, the resource appears, then its long-running operation fails."""
+
+    kind: Literal["partial"]
+    code: str = "InternalExecutionError"
+
+
+class ThrottleFault(_Fault):
+    """429 TooManyRequests."""
+
+    kind: Literal["throttle"]
+    retry_after_s: int = Field(default=30, ge=1)
+
+
+Fault = QuotaFault | CapacityFault | ConflictFault | SlowFault | RunCommandFault | PartialFault | ThrottleFault
+
+
+class FaultPlan(_Model):
+    """A fault file."""
+
+    faults: tuple[Annotated[Fault, Field(discriminator="kind")], ...] = ()
+    quota: dict[str, Annotated[int, Field(ge=0)]] = Field(
+        default_factory=dict, description="vCPU limits per region by quota name (`cores`, family, `lowPriorityCores`)."
+    )
+
+
+def load(source: str | None = None) -> FaultPlan:
+    """The plan from the environment (or the given source).
+
+    Raises:
+        SimulatorError: one sentence that says where, what and what is allowed.
+    """
+    text = os.environ.get(VARIABLE, "") if source is None else source
+    if not text.strip():
+        return FaultPlan()
+    if "\n" in text or ": " in text or text.lstrip()[0] in "{[":
+        return _parse(text, f"{VARIABLE} (inline)")
+    try:
+        return _parse(Path(text).read_text(), text)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise SimulatorError(f"{text}: the fault file cannot be read ({reason}); name a YAML file") from error
+
+
+@lru_cache(maxsize=8)
+def _parse(text: str, where: str) -> FaultPlan:
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" line {mark.line + 1}" if mark else ""
+        raise SimulatorError(f"{where}:{line} is not YAML; see simulator/README.md for the format") from error
+    if not isinstance(document, dict):
+        raise SimulatorError(f"{where}: a fault file is a mapping with the keys 'faults' and 'quota'")
+    try:
+        return FaultPlan.model_validate(document)
+    except ValidationError as error:
+        raise SimulatorError(f"{where}: {_sentence(error)}") from error
+
+
+def _sentence(error: ValidationError) -> str:
+    first: Any = error.errors(include_url=False, include_context=True)[0]
+    path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in first["loc"]).lstrip(".")
+    kind, context = first["type"], first.get("ctx", {})
+    if kind == "union_tag_invalid":
+        return f"{path}: kind '{context['tag']}' does not exist; allowed are {context['expected_tags']}"
+    if kind == "union_tag_not_found":
+        return f"{path}: every fault needs a 'kind' (quota, capacity, conflict, slow, run_command, partial or throttle)"
+    if kind == "extra_forbidden":
+        return f"{path}: this key does not exist here; see simulator/README.md for the allowed ones"
+    return f"{path}: {first['msg'][0].lower()}{first['msg'][1:]} (got {first['input']!r})"
+
+
+def key_of(fault: Fault, index: int) -> str:
+    """Names a fault in the counter of its strikes; editing the fault starts a new count."""
+    return hashlib.sha256(f"{index}:{fault.model_dump_json()}".encode()).hexdigest()[:16]
+
+
+def strikes(
+    plan: FaultPlan, uses: dict[str, int], operation: Operation, type_key: str, names: tuple[str, ...]
+) -> list[Fault]:
+    """Faults that strike this operation now; their counters in `uses` go up."""
+    struck: list[Fault] = []
+    for index, fault in enumerate(plan.faults):
+        key = key_of(fault, index)
+        if operation not in fault.operations or not _matches(fault.match, type_key, names):
+            continue
+        if fault.times is not None and uses.get(key, 0) >= fault.times:
+            continue
+        uses[key] = uses.get(key, 0) + 1
+        struck.append(fault)
+    return struck
+
+
+def _matches(match: Match, type_key: str, names: tuple[str, ...]) -> bool:
+    def glob(pattern: str, text: str) -> bool:
+        return fnmatchcase(text.lower(), pattern.lower())
+
+    return glob(match.type.removeprefix("azure-native:"), type_key) and any(glob(match.name, name) for name in names)

@@ -1,0 +1,126 @@
+"""The whole way over real connections: client, gateway in the lab, the real wrapper program, a scriptable engine."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+
+from cloud_init.bundle import prompts
+from cloud_init.bundle.wrapper_config import CURRENT, wrapper_config
+from plan.build_azure import Plan
+from simulator.apim_policies.counters import Algorithm, Counters
+from simulator.apim_policies.exchange import Surroundings
+from simulator.apim_policies.gateway import Gateway
+from simulator.apim_policies.pool import Backends
+from simulator.apim_policies.server import serving
+from simulator.apim_policies.transport import HttpSender
+from tests.serving.wrapper.fake_engine import MODEL as ENGINE_MODEL
+from tests.serving.wrapper.fake_engine import FakeEngine, fake_engine
+
+from .lab import BACKEND_KEY, plan, service
+
+HUDDLE = str(Path(sys.executable).with_name("huddle"))
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass
+class Wire:
+    """`url` is the gateway's, `direct` the wrapper's; `log` are the gateway's log lines."""
+
+    url: str
+    direct: str
+    engine: FakeEngine
+    gateway: Gateway
+    wrapper_log: Path
+    log: list[str] = field(default_factory=list)
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+
+def write_node(built: Plan, directory: Path, engine_port: int, port: int) -> Path:
+    """The first node's own configuration, as its bundle has it, with its paths and ports on this machine."""
+    for prompt in prompts.all_prompts(built):
+        (directory / prompt.path).parent.mkdir(parents=True, exist_ok=True)
+        (directory / prompt.path).write_bytes(prompt.content)
+    config: dict[str, Any] = json.loads(
+        json.dumps(wrapper_config(built, built.nodes[0])).replace(CURRENT, str(directory))
+    )
+    keys = directory / "keys"
+    keys.write_text(BACKEND_KEY)
+    config |= {
+        "listen": f"127.0.0.1:{port}",
+        "metrics_listen": None,
+        "upstream": f"http://127.0.0.1:{engine_port}",
+        "backend_keys_file": str(keys),
+    }
+    for model in config["models"].values():
+        model["upstream_model"] = ENGINE_MODEL
+    path = directory / "wrapper.yaml"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+@asynccontextmanager
+async def wire(directory: Path, algorithm: Algorithm = Algorithm.SLIDING_WINDOW, **gateway: Any) -> AsyncIterator[Wire]:
+    """Start everything; `gateway` are settings of the stack."""
+    built, port = plan(**gateway), free_port()
+    log = directory / "wrapper.log"
+    async with fake_engine() as engine:
+        config = write_node(built, directory, engine.port, port)
+        with log.open("wb") as output:
+            process = await asyncio.create_subprocess_exec(
+                *(HUDDLE, "wrapper", "--config", str(config)), stdout=output, stderr=output, env=os.environ
+            )
+        try:
+            direct = f"http://127.0.0.1:{port}"
+            await _ready(direct, process)
+            made = service(algorithm, **gateway)
+            addresses = {backend.url: f"{direct}/v1" for backend in made.backends}
+            sender = HttpSender(addresses)
+            around = Surroundings(
+                Counters(made.algorithm), Backends(made.backends, made.pools), sender, _clock, asyncio.sleep
+            )
+            lines: list[str] = []
+            front = Gateway(made, around)
+            async with serving(front, log=lines.append) as front_port:
+                # The gateway's own name leads back to it, as public DNS does.
+                addresses[f"https://{built.gateway.host}"] = f"http://127.0.0.1:{front_port}"
+                yield Wire(f"http://127.0.0.1:{front_port}", direct, engine, front, log, lines)
+            await sender.close()
+        finally:
+            process.kill()
+            await process.wait()
+
+
+def _clock() -> float:
+    return asyncio.get_running_loop().time() + 1_800_000_000
+
+
+async def _ready(direct: str, process: asyncio.subprocess.Process) -> None:
+    async with asyncio.timeout(60), httpx.AsyncClient() as http:
+        while process.returncode is None:
+            try:
+                if (await http.get(f"{direct}/ready")).status_code == 200:
+                    return
+            except httpx.TransportError:
+                pass
+            await asyncio.sleep(0.05)
+    raise AssertionError("the wrapper ended before it was ready")

@@ -1,0 +1,139 @@
+"""`infra products` and `infra keys` with an Azure and a state of the test's own; what errors of the gateway mean."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from infra.cli.main import app
+from infra.operations import arm, failures
+from infra.operations import stack_outputs as live_stack
+from infra.program import load_plan
+from plan.errors import Fault, InputError
+from simulator.azure.arm import serve
+from simulator.azure.store import Resource, Store
+
+GATEWAY = "/subscriptions/0/resourceGroups/g/providers/Microsoft.ApiManagement/service/gw"
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+@pytest.fixture
+def azure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    """A gateway with a product `old` of ours, to which Grace subscribed; returns the stack's outputs, to be changed."""
+    store = Store(tmp_path / "azure.json")
+    with store.transaction() as state:
+        state.put(Resource(GATEWAY, "azure-native:apimanagement:ApiManagementService", {}))
+        old = f"{GATEWAY}/products/old"
+        state.put(Resource(old, "azure-native:apimanagement:Product", {"displayName": "Old"}))
+        grace = {"displayName": "Grace's app", "scope": old, "state": "active", "ownerId": "/users/grace"}
+        state.put(Resource(f"{GATEWAY}/subscriptions/5f1e", "azure-native:apimanagement:Subscription", grace))
+    server = serve(store)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    known = {"gateway_id": GATEWAY, "products": ["old", "developers"]}
+    monkeypatch.setenv(arm.ENDPOINT_VARIABLE, f"http://127.0.0.1:{server.server_address[1]}")
+    monkeypatch.setattr(live_stack, "outputs", lambda _: known)
+    yield known
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_an_up_that_would_take_somebodys_subscription_is_refused_with_names(azure: dict[str, Any]) -> None:
+    for flags in ((), ("--leaving",)):
+        done = run("products", "-s", "dev", *flags)
+        assert done.exit_code == 1
+        assert "error: product 'old' is no longer in the stack file" in done.stderr
+        assert "Grace's app of grace" in done.stderr
+
+
+def test_where_no_product_leaves_azure_is_not_even_asked(
+    azure: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    azure["products"] = ["Developers"]
+    monkeypatch.setenv(arm.ENDPOINT_VARIABLE, "http://127.0.0.1:1")
+    assert run("products", "-s", "dev", "--leaving").exit_code == 0
+
+
+def test_without_state_nothing_can_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(_: str) -> dict[str, Any]:
+        raise live_stack.NoStackError
+
+    monkeypatch.setattr(live_stack, "outputs", none)
+    assert run("products", "-s", "dev", "--leaving").exit_code == 0
+
+
+def test_a_state_that_cannot_be_read_lets_no_up_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    def silent(_: str) -> dict[str, Any]:
+        raise InputError(Fault("stacks/Pulumi.dev.yaml", "", "Pulumi did not give the stack's outputs within 120 s"))
+
+    monkeypatch.setattr(live_stack, "outputs", silent)
+    assert isinstance(run("products", "-s", "dev", "--leaving").exception, InputError)
+
+
+def test_the_list_says_whose_is_what(azure: dict[str, Any]) -> None:
+    azure["products"] = ["developers"]
+    done = run("products", "-s", "dev")
+    assert done.exit_code == 0
+    assert "products of others: old (Old)" in done.stdout
+    document = json.loads(run("products", "-s", "dev", "--json").stdout)
+    assert [product["id"] for product in document["foreign_products"]] == ["old"]
+
+
+def test_a_stack_without_a_gateway_is_told_to_come_up_first(azure: dict[str, Any]) -> None:
+    del azure["gateway_id"]
+    for arguments in (("products",), ("keys", "rotate", "developers/playground", "--yes")):
+        caught = run(*arguments, "-s", "dev").exception
+        assert isinstance(caught, InputError)
+        assert "run `make up STACK=dev` first" in str(caught)
+
+
+def test_a_subscription_that_azure_does_not_know_is_a_sentence(azure: dict[str, Any]) -> None:
+    done = run("keys", "rotate", "-s", "dev", "developers/playground", "--yes")
+    assert done.exit_code == 1
+    assert "Azure refused (ResourceNotFound)" in done.stderr
+
+
+def test_stacks_of_another_directory_must_lie_in_one_named_so(tmp_path: Path) -> None:
+    caught = run("rehearse", "-s", "premium", "--stacks-dir", str(tmp_path)).exception
+    assert isinstance(caught, InputError)
+    assert "allowed: a directory named stacks" in str(caught)
+
+
+@pytest.mark.parametrize(
+    ("said", "what", "step"),
+    [
+        (
+            "Product 'old' has subscriptions (/subscriptions/5f1e). Delete them first.",
+            "Product old has",
+            "infra products",
+        ),
+        (
+            "Blocking all public network access by setting property `publicNetworkAccess` of API Management service gw "
+            "is not enabled during service creation.",
+            "does not create a gateway whose public endpoint is closed",
+            "then set it to disabled",
+        ),
+        (
+            'Code="OperationSupportedInSkuForApiVersions" Message="Operation on PremiumV2 SKU is only supported in the '
+            'api-versions 2025-03-01-preview"',
+            "does not take tier PremiumV2",
+            "newer pulumi-azure-native",
+        ),
+    ],
+)
+def test_errors_of_the_gateway_are_explained(said: str, what: str, step: str) -> None:
+    failure = failures.explain(said, load_plan("dev"))
+    assert failure is not None
+    assert what in failure.what
+    assert step in failure.next_step

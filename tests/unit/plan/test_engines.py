@@ -1,0 +1,61 @@
+"""Models that can't fit are refused before anything is created; the others get their layout from the planner."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from infra import program
+from plan import stack_file
+from plan.build_azure import EnginePlan, Plan
+from plan.errors import InputError
+from plan.settings.azure import Settings
+
+
+def planned(**changes: Any) -> Plan:
+    values = stack_file.load("dev").model_dump(mode="json", exclude_unset=True)
+    for area, change in changes.items():
+        values[area] = {**values.get(area, {}), **change}
+    return program.plan_of(Settings.model_validate(values), "dev")
+
+
+def test_a_model_that_fits_one_gpu_is_served_whole() -> None:
+    plan = planned()
+    assert plan.serving.engines == (EnginePlan("llama-3.2-3b", 1, 1),)
+    assert plan.serving.engine("llama-3.2-3b") == EnginePlan("llama-3.2-3b", 1, 1)
+
+
+def test_a_model_that_is_too_large_is_refused_with_what_would_fit() -> None:
+    with pytest.raises(InputError) as caught:
+        planned(serving={"models": {"llama-3.1-70b": {}}}, gateway={"products": _products()})
+    message = str(caught.value)
+    assert message.startswith("stacks/Pulumi.dev.yaml: serving.models.llama-3.1-70b: llama-3.1-70b in bf16 weighs 131")
+    assert "the smallest that fits" in message
+
+
+def test_two_gpus_in_a_vm_split_a_model_that_one_can_not_hold() -> None:
+    plan = planned(
+        serving={"models": {"llama-3.1-70b": {}}},
+        nodes={"size": "Standard_NC80adis_H100_v5", "count": 1, "quota_vcpus": 80},
+        gateway={"products": _products()},
+    )
+    (engine,) = plan.serving.engines
+    assert engine.tensor_parallel * engine.pipeline_parallel == 2
+
+
+def test_a_model_across_nodes_is_laid_out_over_all_of_them() -> None:
+    plan = planned(
+        serving={"models": {"llama-3.1-70b": {}}, "topology": "distributed"}, gateway={"products": _products()}
+    )
+    assert plan.serving.engines == (EnginePlan("llama-3.1-70b", 1, 2),)
+
+
+def test_a_small_model_is_not_spread_over_nodes_that_would_idle() -> None:
+    with pytest.raises(InputError) as caught:
+        planned(serving={"models": {"llama-3.2-3b": {}}, "topology": "distributed"}, gateway={"products": _products()})
+    assert "serving.topology: 'distributed' spreads one model over all nodes, but llama-3.2-3b" in str(caught.value)
+
+
+def _products() -> dict[str, Any]:
+    return {"developers": {"display_name": "Developers"}}

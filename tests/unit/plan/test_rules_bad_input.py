@@ -1,0 +1,110 @@
+"""The wrong stack files that people write, whole: what each prints, word for word, before anything is registered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from infra.program import load_plan
+from plan.azure_facts import VM_SIZES
+from plan.errors import InputError
+from tests.unit.stack_values import FILE, catalogue, changed, write
+
+MODELS = ", ".join(sorted(catalogue()))
+SIZES = ", ".join(VM_SIZES)
+SPOKEN: dict[str, tuple[dict[str, Any], str]] = {
+    "unknown key": (
+        {"serving": {"topologie": "replicas"}},
+        "serving.topologie: is not a known key; did you mean topology? allowed: models, ports, topology",
+    ),
+    "overlapping CIDRs": (
+        {"network": {"gateway_subnet": "10.0.0.0/25"}},
+        "network.gateway_subnet: 10.0.0.0/25 overlaps nodes_subnet 10.0.0.0/24; ranges must be disjoint",
+    ),
+    "subnet too small for the nodes": (
+        {"network": {"nodes_subnet": "10.0.0.0/29"}, "nodes": {"count": 4, "quota_vcpus": 160}},
+        "network.nodes_subnet: 10.0.0.0/29 holds 3 nodes (Azure keeps 5 addresses), nodes.count is 4; "
+        "use a larger range",
+    ),
+    "subnet too small for the gateway tier": (
+        {"network": {"gateway_subnet": "10.0.1.0/28"}},
+        "network.gateway_subnet: 10.0.1.0/28 is too small for gateway tier StandardV2; allowed: /27 or larger",
+    ),
+    "more nodes than may share the disk": (
+        {"nodes": {"count": 6, "quota_vcpus": 240}},
+        "nodes.count: 6 nodes can't share one 1024 GiB Premium_LRS disk; allowed: at most 5 "
+        "(or `model_store.sku: PremiumV2_LRS` for 15, or `model_store.kind: azure-files`)",
+    ),
+    "more nodes than the quota": (
+        {"nodes": {"count": 3}},
+        "nodes.count: 3 x Standard_NC40ads_H100_v5 needs 120 vCPUs of StandardNCadsH100v5Family, nodes.quota_vcpus is "
+        "80; allowed: at most 2, or raise the quota",
+    ),
+    "unknown size": (
+        {"nodes": {"size": "Standard_NC40ads_H100_v6"}},
+        "nodes.size: 'Standard_NC40ads_H100_v6' is not a GPU size this program knows; allowed: " + SIZES,
+    ),
+    "size without a GPU": (
+        {"nodes": {"size": "Standard_D8s_v5"}},
+        "nodes.size: 'Standard_D8s_v5' is not a GPU size this program knows; allowed: " + SIZES,
+    ),
+    "Premium SSD v2 without a zone": (
+        {"model_store": {"sku": "PremiumV2_LRS"}},
+        "model_store.sku: 'PremiumV2_LRS' disks live in one zone; set nodes.zone (allowed: 1, 2, 3) or another sku",
+    ),
+    "a product that a classic tier brings along": (
+        {"gateway": {"tier": "Developer", "products": {"starter": {"display_name": "Starter"}}}},
+        "gateway.products.starter: is a product that tier Developer comes with; allowed: any other id",
+    ),
+    "internal on StandardV2": (
+        {"gateway": {"inbound": "internal"}},
+        "gateway.inbound: 'internal' is not offered by tier StandardV2; allowed: public, private-endpoint",
+    ),
+    "a model that the registry does not know": (
+        {"serving": {"models": {"llama-3.2-3b-instruct": {}}}},
+        "serving.models.llama-3.2-3b-instruct: is not in the model registry; did you mean llama-3.2-3b? "
+        "allowed: " + MODELS,
+    ),
+    "a secret in plain text": (
+        {"backend_key": "hunter2"},
+        "backend_key: is a secret in plain text; remove it and run `pulumi config set --secret backend_key -s dev`",
+    ),
+}
+
+
+def spoken(root: Path, stack: str = "dev") -> str:
+    with pytest.raises(InputError) as caught:
+        load_plan(stack, root)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("case", SPOKEN)
+def test_what_a_wrong_setting_says(tmp_path: Path, case: str) -> None:
+    changes, expected = SPOKEN[case]
+    assert spoken(write(tmp_path, changed(**changes))) == f"{FILE}: {expected}"
+
+
+def test_what_two_products_with_one_id_say(tmp_path: Path) -> None:
+    text = yaml.safe_dump({"config": changed()}, sort_keys=False)
+    line = next(number for number, row in enumerate(text.splitlines(), 1) if row.strip() == "developers:")
+    twice = text.replace("      developers:\n", "      developers: {display_name: One}\n      developers:\n")
+    assert spoken(write(tmp_path, twice)) == (
+        f"{FILE}: is not valid YAML: the key 'developers' on line {line + 1} repeats line {line} "
+        "(names are compared without case)"
+    )
+
+
+def test_what_a_file_that_is_not_yaml_says(tmp_path: Path) -> None:
+    assert spoken(write(tmp_path, "config: {nodes: [1, 2}\n")) == (
+        f"{FILE}: is not valid YAML: while parsing a flow sequence expected ',' or ']', but got '}}' "
+        "(line 1, column 22)"
+    )
+
+
+def test_what_a_missing_stack_says(tmp_path: Path) -> None:
+    assert spoken(write(tmp_path, changed()), "deb") == (
+        "stacks/Pulumi.deb.yaml: there is no such stack; did you mean dev? stacks here: dev"
+    )

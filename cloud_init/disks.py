@@ -1,4 +1,7 @@
-"""The disk files of a node: local NVMe, workspace and model store. Day 0 brings them, every bundle renews them."""
+"""The disk files of a node: local NVMe, workspace and model store. Day 0 brings them, every bundle renews them.
+
+What the NVMe disks of a node are: docs/facts/azure.md#local-nvme.
+"""
 
 from __future__ import annotations
 

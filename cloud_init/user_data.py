@@ -15,7 +15,7 @@ from cloud_init.templating import render, text
 from plan.build_azure import NodePlan, Plan
 
 CUSTOM_DATA_LIMIT = 65_535
-"""Azure's limit on the decoded bytes (azure_facts section 4); ours holds for the base64 text too, so as to be safe."""
+"""Azure's limit on the decoded bytes (docs/facts/azure.md#custom-data); for us it holds for the base64 text, too."""
 APPLY_PROGRAM = f"{disks.PROGRAMS}/huddle-apply"
 
 

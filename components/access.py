@@ -23,7 +23,7 @@ class BastionArgs:
 
 
 class Bastion(pulumi.ComponentResource):
-    """Azure Bastion; bills hourly until deleted, except the Developer SKU (azure_facts section 6)."""
+    """Azure Bastion; bills hourly until deleted, except the Developer SKU (docs/facts/azure.md#bastion)."""
 
     bastion_id: pulumi.Output[str]
     """ARM id of the Bastion."""

@@ -27,9 +27,9 @@ REPLACING_CHANGES: tuple[str, ...] = (
     "storageProfile.osDisk.diskSizeGB",
     "storageProfile.diskControllerType",
 )
-"""What Azure only takes at creation (409 PropertyChangeNotAllowed otherwise); the provider replaces on names alone
-(pulumi-azure-native#577). Wire case: the SDK translates top-level names only, and a path that matches nothing is
-silently useless. An OS disk could grow on a deallocated VM, but it holds nothing that a new node would not have."""
+"""What Azure only takes at creation (docs/facts/azure.md#vm-changes-refused); the provider replaces on names alone.
+In wire case, or a path matches nothing (docs/facts/pulumi.md#names-of-properties). An OS disk could grow on a
+deallocated VM, but it holds nothing that a new node would not have."""
 
 _VM_TIMEOUTS = pulumi.CustomTimeouts(create="60m", update="60m", delete="60m")
 _APPLY_TIMEOUTS = pulumi.CustomTimeouts(create="100m", update="100m", delete="20m")
@@ -201,7 +201,7 @@ class GpuNode(pulumi.ComponentResource):
         )
 
     def _model_disk(self, disk_id: pulumi.Input[str]) -> compute.DataDiskArgs:
-        """Caching is stated: Azure's default for premium disks is one that shared disks refuse (azure_facts 2.1)."""
+        """Caching is stated: shared disks refuse Azure's default (docs/facts/azure.md#shared-disks)."""
         return compute.DataDiskArgs(
             lun=self._args.model_disk_lun,
             create_option="Attach",
@@ -267,7 +267,8 @@ class GpuNode(pulumi.ComponentResource):
 def _security_profile() -> compute.SecurityProfileArgs:
     """Trusted Launch with a virtual TPM and without Secure Boot, whatever the subscription's default is.
 
-    Secure Boot would keep the image's NVIDIA and OFED modules, which DKMS builds, from loading (azure_facts section 3).
+    Secure Boot would keep the image's NVIDIA and OFED modules, which DKMS builds, from loading
+    (docs/facts/azure.md#secure-boot).
     The other way to say that, `Standard`, is refused unless the subscription has registered the feature
     Microsoft.Compute/UseStandardSecurityType (help text of `az vm create --security-type`). Assumption: the image
     carries the Trusted Launch mark (`az vm image show … --query features`); Azure refuses the VM at once if it doesn't.

@@ -39,8 +39,9 @@ class Network(pulumi.ComponentResource):
     """VNet, security groups and NAT gateway.
 
     Subnets and security rules are written inside their parents and nowhere else: Azure changes one child of a VNet at a
-    time, and a parent that is written again drops children it does not list (field bugs 6 and 7). In a VNet of somebody
-    else's the subnets are resources of their own, made one after the other; its keeper must not list subnets either.
+    time, and a parent that is written again drops children it does not list (docs/facts/azure.md#children-of-a-vnet).
+    In a VNet of somebody else's the subnets are resources of their own, made one after the other; its keeper must not
+    list subnets either.
     """
 
     vnet_id: pulumi.Output[str]
@@ -162,7 +163,7 @@ class Network(pulumi.ComponentResource):
             "private_endpoint_network_policies": (
                 "NetworkSecurityGroupEnabled" if zone is Zone.ENDPOINTS else "Disabled"
             ),
-            # Only settable at creation. Platform services in the other subnets bring their own way out.
+            # Only settable at creation (docs/facts/azure.md#outbound-access). Other subnets have their own way out.
             "default_outbound_access": False,
         }
 

@@ -66,7 +66,7 @@ class Secrets(pulumi.ComponentResource):
     gateway_identity_client_id: pulumi.Output[str]
     """What the gateway's named values name."""
     backend_key_secret_uri: pulumi.Output[str]
-    """Without a version, so that the gateway picks up a rotated key by itself (azure_facts 5.4)."""
+    """Without a version, so that the gateway sees a rotated key (docs/facts/api-management.md#named-values)."""
     version: pulumi.Output[str]
     """Another text whenever a secret has a new value; says nothing about the value itself."""
     ready: list[pulumi.Resource]
@@ -144,7 +144,7 @@ class Secrets(pulumi.ComponentResource):
         )
 
     def _identity(self, role: str, identity_name: str) -> managedidentity.UserAssignedIdentity:
-        """User-assigned, so that replacing a VM changes no principal and no role assignment."""
+        """User-assigned, so that replacing a VM changes no principal (docs/facts/azure.md#identities)."""
         return managedidentity.UserAssignedIdentity(
             f"{self._name}-{role}-identity",
             resource_group_name=self._scope.resource_group_name,

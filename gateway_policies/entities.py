@@ -7,7 +7,7 @@ from enum import UNIQUE, StrEnum, verify
 
 @verify(UNIQUE)
 class Entity(StrEnum):
-    """Entities that every gateway has. Azure allows any text without `* # & + : < > ?` (azure_facts section 9)."""
+    """Entities that every gateway has. Azure refuses `* # & + : < > ?` in their names (docs/facts/azure.md#names)."""
 
     API = "openai"
     BACKEND_KEY = "backend-key"

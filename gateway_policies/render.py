@@ -1,8 +1,9 @@
 """The gateway's policies: files with a few placeholders, rendered to the one text that is sent to Azure. Pure.
 
-API Management re-indents what it gets, and a difference in text is a difference to Pulumi (field bugs 10). So a policy
-is sent in one canonical form, made from its meaning and not from how its file is laid out: LF, two spaces a level,
-attributes on one line, no trailing blanks. It has no character that XML and `rawxml` read differently (`policy_rules`).
+API Management re-indents what it gets, and a difference in text is a difference to Pulumi
+(docs/facts/api-management.md#policy-text). So a policy is sent in one canonical form, made from its meaning and
+not from how its file is laid out: LF, two spaces a level, attributes on one line, no trailing
+blanks. It has no character that XML and `rawxml` read differently (`policy_rules`).
 What the service's own serializer writes is UNVERIFIED beyond the two spaces of the REST reference's examples; should it
 differ, a refresh shows a change that the next `up` sends again, without harm.
 

@@ -1,6 +1,7 @@
 """What no policy may contain, whoever wrote it: what would buffer a stream, leak a key or skip a limit. Pure.
 
-Sources: azure_facts 5.5-5.7 and pulumi_facts 11 (Microsoft's pages on server-sent events and forward-request).
+Sources: docs/facts/api-management.md#streaming, docs/facts/api-management.md#limits,
+docs/facts/api-management.md#keys-of-clients.
 """
 
 from __future__ import annotations

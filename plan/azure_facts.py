@@ -1,7 +1,7 @@
 """Facts about what Azure sells: GPU sizes, shared disks, gateway tiers. Data with its source; no decisions.
 
-Sources: azure_facts sections 1, 2.1, 5.1 and 5.2 (size pages of azure-compute-docs, 2025-09; karpenter-provider-azure
-known_skus.yaml for quota families). Prices live in data/prices.yaml.
+Sources: docs/facts/azure.md#vm-sizes, docs/facts/azure.md#shared-disks,
+docs/facts/api-management.md#tiers. Prices: infra/reports/data/prices.yaml.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class VmSize:
         """What models that span nodes may count on, by its name in huddle's GPU facts.
 
         TCP even where the size lists InfiniBand: Azure configures that between VMs of one scale set only, not between
-        standalone VMs (azure_facts section 1).
+        standalone VMs (docs/facts/azure.md#infiniband).
         """
         return f"tcp-{self.nic_gbps}g"
 
 
-_H100_NVL_MIB = 95_830  # seed 001: 0.9 of it is the 86,247 MiB "in use"
-_H100_SXM_MIB = 81_559  # h100_measurements, section 0
-_H200_MIB = 143_771  # nvidia-smi on an H200 SXM
+_H100_NVL_MIB = 95_830  # docs/facts/gpus.md#memory-of-a-card
+_H100_SXM_MIB = 81_559  # docs/facts/gpus.md#memory-of-a-card
+_H200_MIB = 143_771  # docs/facts/gpus.md#memory-of-a-card
 
 VM_SIZES: Mapping[str, VmSize] = MappingProxyType(
     {
@@ -111,7 +111,7 @@ VM_SIZES: Mapping[str, VmSize] = MappingProxyType(
 
 
 SPOT_QUOTA = "lowPriorityCores"
-"""The quota that spot VMs of every size count against (azure_facts section 1)."""
+"""The quota that spot VMs of every size count against (docs/facts/azure.md#quota-families)."""
 
 # fmt: off
 DISALLOWED_ADMIN_NAMES = frozenset((
@@ -154,7 +154,7 @@ SHARED_DISKS: Mapping[DiskSku, SharedDiskFacts] = MappingProxyType(
 
 
 def max_shares(sku: DiskSku, size_gib: int) -> int:
-    """How many VMs may attach one disk at once (azure_facts 2.1: P/E1-20: 3, 30-50: 5, 60-80: 10; v2 and Ultra: 15)."""
+    """How many VMs may attach one disk at once (docs/facts/azure.md#shared-disks)."""
     if sku in (DiskSku.PREMIUM_V2, DiskSku.ULTRA):
         return 15
     if size_gib <= 512:
@@ -169,7 +169,7 @@ PREMIUM_V2_MBPS_PER_IOPS = 0.25
 
 @dataclass(frozen=True)
 class TierFacts:
-    """What an API Management tier needs from the network and offers to clients (azure_facts 5.1 and 5.2)."""
+    """What an API Management tier needs from the network and offers to clients (docs/facts/api-management.md#tiers)."""
 
     tier: GatewayTier
     inbound: tuple[GatewayInbound, ...]

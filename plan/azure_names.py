@@ -32,7 +32,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class NameRule:
-    """Length and charset of one kind of name (azure_facts section 9); `is_global`: unique over all of Azure."""
+    """Length and charset of one kind of name (docs/facts/azure.md#names); `is_global`: unique over all of Azure."""
 
     min_length: int
     max_length: int
@@ -84,7 +84,7 @@ class Names:
     prefix: str
     stack: str
     suffix: str
-    gpu: str  # h100 or h200, as in the seeds' host names
+    gpu: str  # h100 or h200, as in docs/facts/original-systems.md#two-nodes-in-azure
 
     @property
     def base(self) -> str:
@@ -222,7 +222,7 @@ class Names:
         return f"{self.node(number)}-os"
 
     def shutdown_schedule(self, number: int) -> str:
-        """Azure demands exactly this name (azure_facts section 4)."""
+        """Azure demands exactly this name (docs/facts/azure.md#auto-shutdown)."""
         return f"shutdown-computevm-{self.node(number)}"
 
     def endpoint(self, service: str) -> str:

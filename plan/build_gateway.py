@@ -165,7 +165,7 @@ class GatewayPlan:
 
     @property
     def virtual_network_type(self) -> str:
-        """ARM's word for it: v2 integration is `External` too (azure_facts 5.2)."""
+        """ARM's word: v2 integration is `External`, too (docs/facts/api-management.md#v2-tiers-in-a-vnet)."""
         return "Internal" if self.inbound is GatewayInbound.INTERNAL else "External"
 
 

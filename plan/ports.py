@@ -207,7 +207,7 @@ def _ray_flows(settings: Settings) -> Iterator[Flow]:
 
 
 def _gateway_flows(tier: GatewayTier, inbound: GatewayInbound) -> Iterator[Flow]:
-    """What API Management needs (azure_facts 5.2): classic injection has a list of its own, v2 needs storage only."""
+    """What API Management needs: docs/facts/api-management.md#classic-injection; v2 needs storage only."""
     gateway, platform = Zone.GATEWAY, "API Management"
     if inbound in GATEWAY_TIERS[tier].injected:
         clients = (

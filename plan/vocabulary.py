@@ -42,7 +42,7 @@ class ModelStoreKind(StrEnum):
 
 @verify(UNIQUE)
 class DiskSku(StrEnum):
-    """Managed disk SKUs that may be shared between VMs (azure_facts 2.1)."""
+    """Managed disk SKUs that may be shared between VMs (docs/facts/azure.md#shared-disks)."""
 
     PREMIUM = "Premium_LRS"
     PREMIUM_ZRS = "Premium_ZRS"
@@ -62,7 +62,7 @@ class Topology(StrEnum):
 
 @verify(UNIQUE)
 class GatewayTier(StrEnum):
-    """API Management tiers that can reach private nodes and stream (azure_facts 5.1)."""
+    """API Management tiers that can reach private nodes and stream (docs/facts/api-management.md#tiers)."""
 
     DEVELOPER = "Developer"
     PREMIUM = "Premium"
@@ -81,7 +81,7 @@ class GatewayInbound(StrEnum):
 
 @verify(UNIQUE)
 class PublicAccess(StrEnum):
-    """The gateway's public endpoint. Azure refuses `disabled` at creation (azure_facts 5.2)."""
+    """The public endpoint; never `disabled` at first (docs/facts/api-management.md#inbound-private-endpoint)."""
 
     ENABLED = "enabled"
     DISABLED = "disabled"
@@ -137,7 +137,7 @@ class BastionSku(StrEnum):
 
     @property
     def needs_subnet(self) -> bool:
-        """Whether it lives in a subnet of ours (the Developer SKU does not; azure_facts section 6)."""
+        """Whether it lives in a subnet of ours (the Developer SKU does not; docs/facts/azure.md#bastion)."""
         return self not in (BastionSku.NONE, BastionSku.DEVELOPER)
 
     @property

@@ -7,7 +7,7 @@ from plan.build_azure import NVME_PATH, NodePlan, Plan
 from plan.vocabulary import Topology
 
 RAY_JOIN_DEADLINE_S = 600
-"""How long a worker waits for its head before systemd starts it anew."""
+"""How long a worker waits for its head before systemd starts it anew (docs/facts/vllm-and-ray.md#a-lost-head)."""
 RAY_OBJECT_STORE_BYTES = 1024**3
 """Ray's default is 30 % of the memory; vLLM passes next to nothing through the object store."""
 
@@ -21,7 +21,7 @@ def ports_of(plan: Plan) -> dict[str, int]:
 
 
 def ray(plan: Plan, node: NodePlan) -> dict[str, str]:
-    """What `huddle-ray` reads. NCCL's and Gloo's interface is not here: it is looked up when Ray starts."""
+    """What `huddle-ray` reads, but interfaces: they are looked up at start (docs/facts/vllm-and-ray.md#interfaces)."""
     ports = ports_of(plan)
     worker_first, worker_last = next(flow.ports[0] for flow in plan.ports if flow.name == "ray-workers")
     return {

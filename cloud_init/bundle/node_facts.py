@@ -33,7 +33,7 @@ DEADLINES_S: Mapping[str, int] = MappingProxyType(
         "libraries": 2400,  # 4 GB of wheels, while the model is staged
         "store": 120,  # for a publication to end; after that a node that has its copy goes on
         "staging": 2400,  # 480 GB at the 200 MB/s of a P30, less where nodes share it
-        "readiness": 900,  # 276 s is the longest start that was measured (70B, all caches cold; h100_measurements 1.2)
+        "readiness": 900,  # 276 s: the longest start seen (docs/facts/gpus.md#start-of-an-engine)
     }
 )
 """Seconds that each phase on the node may take."""

@@ -12,7 +12,7 @@ from cloud_init.user_data import APPLY_PROGRAM
 from plan.build_azure import NodePlan, Plan
 
 SCRIPT_LIMIT_BYTES = 192 * 1024
-"""Ours. What Azure allows for a run command's `source.script` is UNVERIFIED; rehearsals can't tell."""
+"""Ours. What Azure allows is UNVERIFIED (docs/facts/azure.md#run-command); rehearsals can't tell."""
 _COLUMNS = 1_000
 """Of base85 in a line: shorter ones cost more for their ends. (base64 would take 6 % more.)"""
 

@@ -1,4 +1,4 @@
-"""One write after another: API Management locks what a write touches and refuses the next one (field bugs 13)."""
+"""One write after another: API Management refuses a second one (docs/facts/api-management.md#one-write-at-a-time)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of a gateway that lives inside the VNet: Azure gives it an address, we give it DNS (azure_facts 5.2)."""
+"""Names of a gateway that lives inside the VNet: the DNS is ours (docs/facts/api-management.md#internal-names)."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ class Product(pulumi.ComponentResource):
                 display_name=args.product.display_name,
                 description=args.product.description,
                 terms=args.product.terms or None,
-                # A product without keys would open the API to everybody (azure_facts 5.7).
+                # Without keys the API is open to everybody (docs/facts/api-management.md#subscriptions-and-products).
                 subscription_required=True,
                 approval_required=args.product.approval_required,
                 state=(

@@ -124,7 +124,7 @@ class Service(pulumi.ComponentResource):
         )
 
     def _address(self, name: str, args: ServiceArgs) -> network.PublicIPAddress | None:
-        """A classic gateway in a VNet takes one (azure_facts 5.2): without it, zonal internal mode fails to start."""
+        """A classic gateway in a VNet takes one (docs/facts/api-management.md#classic-injection)."""
         scope = args.scope
         if args.gateway.facts.tier not in CLASSIC:
             return None
@@ -136,7 +136,7 @@ class Service(pulumi.ComponentResource):
             sku=network.PublicIPAddressSkuArgs(name=network.PublicIPAddressSkuName.STANDARD),
             public_ip_allocation_method=network.IPAllocationMethod.STATIC,
             public_ip_address_version=network.IPVersion.I_PV4,
-            # Templates give it a label; whether Azure still wants one is UNVERIFIED, and it does no harm.
+            # UNVERIFIED whether it still needs a label (docs/facts/api-management.md#classic-injection).
             dns_settings=network.PublicIPAddressDnsSettingsArgs(domain_name_label=scope.names.gateway),
             tags=dict(scope.tags),
             opts=pulumi.ResourceOptions(parent=self),

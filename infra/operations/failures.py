@@ -52,6 +52,7 @@ def _quota(match: re.Match[str], plan: Plan) -> Failure:
 
 
 def _capacity(match: re.Match[str], plan: Plan) -> Failure:
+    """docs/facts/azure.md#quota-is-not-capacity."""
     where = f"zone {plan.compute.zone} of {plan.location}" if plan.compute.zone else plan.location
     return Failure(
         f"Azure has no free {plan.compute.size.name} in {where} right now ({match.group(1)}); quota does not help.",

@@ -1,9 +1,9 @@
 """Elements that count: rate-limit-by-key, llm-token-limit, llm-emit-token-metric.
 
-From their pages (azure_facts 5.5): rates answer 429, quotas 403; prompt tokens are estimated before, what an answer
-used counts after it; the headers named in the attributes tell what is left. Assumptions: what is left in the headers is
-what is left after this request's estimate; a request that was refused or got no answer counts its estimate; a client
-that leaves early is counted with what it had got.
+From their pages (docs/facts/api-management.md#limits): rates answer 429, quotas 403; prompt tokens are estimated
+before, what an answer used counts after it; the headers named in the attributes tell what is left. Assumptions: what
+is left in the headers is what is left after this request's estimate; a request that was refused or got no answer
+counts its estimate; a client that leaves early is counted with what it had got.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from simulator.azure.settings import Settings
 from simulator.azure.store import OperationRecord, Resource, State, Store, now
 from simulator.plugin.values import Secret, reveal
 
-# Open enums whose SDK list is known to be behind the service (research/azure_facts.md, sections 1 and 5.1).
+# Open enums whose list in the SDK is behind the service (docs/facts/pulumi.md#enums-behind-the-service).
 _BEHIND: Final = frozenset(
     {
         ("compute:VirtualMachine", "hardwareProfile.vmSize"),

@@ -1,8 +1,8 @@
 """Diff: old inputs against new inputs, never against the cloud.
 
-Facts: provider/pkg/provider/diff.go, provider.go (Diff) and gen/replacement.go of pulumi-azure-native, and the table of
-force-new properties in research/pulumi_facts.md, section 4. Path parameters and the properties below replace; nothing
-else does, which is why many changes that Azure refuses are previewed as updates.
+Facts: provider/pkg/provider/diff.go, provider.go (Diff) and gen/replacement.go of pulumi-azure-native, and
+docs/facts/pulumi.md#what-forces-a-replacement. Path parameters and the properties below replace;
+nothing else does, which is why many changes that Azure refuses are previewed as updates.
 """
 
 from __future__ import annotations

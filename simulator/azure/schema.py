@@ -2,7 +2,7 @@
 
 The SDK is 350 MB of generated code and importing one module's types takes seconds, so nothing is imported here: each
 class is found in its file by a line index and only its few property lines are parsed, on first use. The SDK is the
-only public machine-readable schema of azure-native 3 (research/pulumi_facts.md, section 9).
+only public machine-readable schema of azure-native 3 (docs/facts/pulumi.md#no-public-schema).
 """
 
 from __future__ import annotations

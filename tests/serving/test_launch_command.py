@@ -118,7 +118,7 @@ class TestExactCommand:
         copied = built.env["VLLM_RAY_EXTRA_ENV_VARS_TO_COPY"].split(",")
         assert {"GLOO_SOCKET_IFNAME", "TRITON_CACHE_DIR", "TRANSFORMERS_OFFLINE"} <= set(copied)
         assert set(copied) <= set(built.env)
-        assert "VLLM_RAY_WORKER_ENV_VARS" not in built.env  # the seed's name, which nothing reads
+        assert "VLLM_RAY_WORKER_ENV_VARS" not in built.env  # docs/facts/vllm-and-ray.md#copied-variables
 
     def test_the_rays_token_is_named_by_its_file_only(self):
         node = Node(ip="10.0.0.4", interface="eth0", count=2, head="10.0.0.4")

@@ -19,21 +19,21 @@ INLINE_OR_STANDALONE: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "keyvault:Vault": ("properties.accessPolicies", ("keyvault:AccessPolicy",)),
     "compute:VirtualMachine": ("storageProfile.dataDisks", ("compute:VirtualMachineDataDiskAttachment",)),
 }
-"""Parents whose children can be written in two places (field bug 7)."""
+"""Parents whose children can be written in two places (docs/facts/pulumi.md#inline-or-standalone)."""
 HOLDS_DATA = ("compute:Disk", "storage:StorageAccount", "keyvault:Vault", "apimanagement:ApiManagementService")
 """What `prod` promises to protect: data and the gateway."""
 GATEWAY_WRITES_IN_A_ROW = ("apimanagement:Subscription", "apimanagement:ProductApi")
 
 
 def fixed_names_replace_delete_first(recording: Recording) -> Iterator[str]:
-    """Field bug 2: the engine creates before it deletes, and a fixed name then exists already."""
+    """A fixed name exists already when the engine creates first (docs/facts/pulumi.md#created-before-deleted)."""
     for resource in _custom(recording):
         if resource.replace_on_changes and _has_fixed_name(resource) and resource.delete_before_replace is not True:
             yield f"{resource.type} {resource.name} replaces on changes but is not deleted first"
 
 
 def children_stand_in_one_place(recording: Recording) -> Iterator[str]:
-    """Field bug 7: inline children are wiped by, or wipe, standalone ones."""
+    """Inline children wipe standalone ones, or the other way round (docs/facts/pulumi.md#inline-or-standalone)."""
     for parent, (inline, standalone) in INLINE_OR_STANDALONE.items():
         has_inline = any(resource[inline] for resource in recording.of(parent))
         loose = [resource.name for kind in standalone for resource in recording.of(kind)]
@@ -92,7 +92,7 @@ def security_groups_end_with_a_deny(recording: Recording) -> Iterator[str]:
 
 
 def nodes_that_share_a_disk_come_one_by_one(recording: Recording) -> Iterator[str]:
-    """Field bug 5: two VMs that attach the same disk at once fail."""
+    """Two VMs that attach the same disk at once fail (docs/facts/azure.md#parallel-attach)."""
     sharing = [vm for vm in recording.of("compute:VirtualMachine") if vm["storageProfile.dataDisks"]]
     for first, second in pairwise(sharing):
         if not recording.waits_for(second, first):
@@ -100,7 +100,7 @@ def nodes_that_share_a_disk_come_one_by_one(recording: Recording) -> Iterator[st
 
 
 def gateway_entities_are_written_one_by_one(recording: Recording) -> Iterator[str]:
-    """Field bug 13: API Management answers parallel writes with 412."""
+    """API Management answers parallel writes with 412 (docs/facts/api-management.md#one-write-at-a-time)."""
     for kind in GATEWAY_WRITES_IN_A_ROW:
         for first, second in pairwise(recording.of(kind)):
             if not recording.waits_for(second, first):

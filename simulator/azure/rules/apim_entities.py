@@ -1,6 +1,7 @@
 """APIs, products, subscriptions and their links: one write at a time per entity.
 
-Facts: research/azure_facts.md, section 5.4; research/field_bugs.md, 13 (412 on parallel subscriptions, 409 on APIs).
+Facts: docs/facts/api-management.md#subscriptions-and-products,
+docs/facts/api-management.md#one-write-at-a-time.
 """
 
 # ruff: noqa: ARG002, D102 - `Rules` says what each hook is for and gets

@@ -1,7 +1,8 @@
 """Does the subnet's security group let an injected (classic) service live?
 
-The table is research/azure_facts.md, section 5.2. Only the first rule that matches counts, then Azure's defaults:
-traffic inside the virtual network and to the Internet is allowed, inbound traffic from elsewhere is not.
+The table is docs/facts/api-management.md#classic-injection. Only the first rule that matches counts, then
+Azure's defaults: traffic inside the virtual network and to the Internet is allowed, inbound traffic from elsewhere is
+not.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """API Management services: tiers, networks, names that stay reserved.
 
-Facts: research/azure_facts.md, sections 5.1 to 5.3; research/field_bugs.md, 14 and 15. The two messages about
+Facts: docs/facts/api-management.md#tiers, docs/facts/api-management.md#classic-injection,
+docs/facts/api-management.md#v2-tiers-in-a-vnet, docs/facts/api-management.md#soft-delete. The two messages about
 `Internal` and `publicNetworkAccess` are the service's own (Azure-Samples/AI-Gateway shows them); the others are
 worded here.
 """

@@ -1,6 +1,6 @@
 """Attaching data disks to a VM: LUNs, zones, caching, shares.
 
-Facts: research/azure_facts.md, section 2.1; texts of ConflictingUserInput and OperationNotAllowed as in public reports
+Facts: docs/facts/azure.md#shared-disks; texts of ConflictingUserInput and OperationNotAllowed as in public reports
 (kubernetes-sigs/azuredisk-csi-driver #1378, MicrosoftDocs/azure-docs #108246).
 """
 

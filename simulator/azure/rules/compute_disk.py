@@ -1,6 +1,6 @@
 """Managed disks: sizes, performance, sharing.
 
-Facts: research/azure_facts.md, sections 2.1 and 2.2 (Microsoft's shared-disk limitations and size tables). Message
+Facts: docs/facts/azure.md#shared-disks, docs/facts/azure.md#disk-performance. Message
 texts without a public sample are worded here; their codes are Azure's.
 """
 
@@ -18,7 +18,7 @@ from simulator.plugin.values import dig
 
 FLEXIBLE: Final = frozenset({"PremiumV2_LRS", "UltraSSD_LRS"})
 SHAREABLE: Final = FLEXIBLE | {"Premium_LRS", "Premium_ZRS", "StandardSSD_LRS", "StandardSSD_ZRS"}
-# Regions that offer Premium SSD v2 outside zones; everywhere else it is zonal (azure_facts.md, section 2.2).
+# Regions that offer Premium SSD v2 outside zones (docs/facts/azure.md#premium-ssd-v2-zones).
 WITHOUT_ZONES: Final = frozenset({"northcentralus", "westus", "westcentralus", "ukwest", "canadaeast"})
 
 

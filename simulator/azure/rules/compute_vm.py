@@ -1,6 +1,7 @@
 """Virtual machines: what is refused at creation, what may not change, what stays behind.
 
-Facts: research/azure_facts.md, sections 1, 2, 4 and 7; research/pulumi_facts.md, section 4; research/field_bugs.md, A.
+Facts: docs/facts/azure.md#vm-changes-refused, docs/facts/azure.md#what-a-vm-leaves-behind,
+docs/facts/azure.md#capacity-reservation, docs/facts/azure.md#spot.
 """
 
 # ruff: noqa: ARG002, D102 - `Rules` says what each hook is for and gets

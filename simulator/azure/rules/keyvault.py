@@ -1,6 +1,6 @@
 """Key Vault: global names, soft delete, recovery; secrets that come back as conflicts.
 
-Facts: research/azure_facts.md, section 10; research/field_bugs.md, 16. Secrets need no data-plane permission here.
+Facts: docs/facts/azure.md#key-vault. Secrets need no data-plane permission here.
 """
 
 # ruff: noqa: D102 - `Rules` says what each hook is for and gets

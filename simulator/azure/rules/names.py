@@ -1,7 +1,6 @@
 """Name rules: length, characters and scope of every type's own name.
 
-Facts: research/azure_facts.md, section 9 (Microsoft's resource-name rules and the SDK's own texts). Rows marked there
-as unverified (NAT gateway, Key Vault, the dash in API Management names) are assumptions.
+Facts: docs/facts/azure.md#names and the SDK's own texts. What is unverified there is an assumption here.
 """
 
 from __future__ import annotations

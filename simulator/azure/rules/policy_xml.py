@@ -1,7 +1,7 @@
 """API Management policy documents: read, judge, and give back in the service's own layout.
 
 `rawxml` may hold C# expressions (`@(…)`, `@{…}`) as they are written; in `xml` they must be XML-escaped. The service
-stores neither text: a GET returns its own indentation with CRLF line ends (research/field_bugs.md, 10).
+stores neither text: a GET returns its own indentation with CRLF line ends (docs/facts/api-management.md#policy-text).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PLACES: Final = {
     "cache-lookup": frozenset({"inbound"}),
     "cache-store": frozenset({"outbound"}),
 }
-# Policies the Consumption gateway lacks (research/azure_facts.md, section 5.5).
+# Policies the Consumption gateway lacks (docs/facts/api-management.md#limits).
 NOT_ON_CONSUMPTION: Final = frozenset(
     {"rate-limit-by-key", "quota-by-key", "llm-token-limit", "azure-openai-token-limit"}
 )

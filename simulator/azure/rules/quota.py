@@ -1,6 +1,6 @@
 """vCPU quota: per family and per region for regular VMs, one pot for Spot.
 
-Facts: research/azure_facts.md, section 7. The default limits are the simulator's own and generous; a fault file sets
+Facts: docs/facts/azure.md#quota-families. The default limits are the simulator's own and generous; a fault file sets
 others under `quota:`.
 """
 

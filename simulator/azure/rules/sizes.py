@@ -1,6 +1,6 @@
 """VM sizes: vCPUs, quota family, data disks and NICs of the GPU sizes, and a guess for the others.
 
-Facts: research/azure_facts.md, section 1 (Microsoft's size pages; families from karpenter-provider-azure).
+Facts: docs/facts/azure.md#vm-sizes, docs/facts/azure.md#quota-families.
 """
 
 from __future__ import annotations

@@ -186,7 +186,7 @@ def digests(op: Op) -> dict[str, str]:
 
 
 def image_gib(image: Mapping[str, Any]) -> int:
-    """Size of an image's OS disk in GiB (azure_facts.md, section 3)."""
+    """Size of an image's OS disk in GiB (docs/facts/azure.md#gpu-image)."""
     return _IMAGE_GIB.get(str(image.get("offer", "")).lower(), _DEFAULT_IMAGE_GIB)
 
 

@@ -245,7 +245,7 @@ class TestManifest:
 
 
 class TestAlias:
-    """The seed's layout: `huddle-ai/language/hl` links to the base's files, with a prompt and a card of its own."""
+    """As it was: `huddle-ai/language/hl` links to the base's files, with a prompt and a card of its own."""
 
     def test_it_links_to_its_bases_files_and_brings_its_own(
         self, run: Callable, store: StoreLayout, files: Path

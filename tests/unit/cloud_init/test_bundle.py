@@ -141,7 +141,7 @@ def test_a_bundle_that_outgrows_the_limit_is_refused_with_its_largest_files(monk
 
 
 def test_two_nodes_differ_in_what_is_theirs_and_in_nothing_else() -> None:
-    """Field bugs 27 and 28: one private address feeds Ray and vLLM, and it is not the other node's."""
+    """Ray and vLLM get one address, each node its own (docs/facts/vllm-and-ray.md#one-address-per-node)."""
     head, worker = (environment("distributed", host, "ray.env") for host in (HEAD, WORKER))
     assert head["VLLM_HOST_IP"] == "10.0.0.4"
     assert worker["VLLM_HOST_IP"] == "10.0.0.5"

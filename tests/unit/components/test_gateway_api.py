@@ -157,7 +157,7 @@ def test_policies_are_sent_raw_as_rendered(preview: bool) -> None:
     assert 'calls="7"' in limits["small"]["value"]
     assert 'calls="60"' in limits["large"]["value"]
     assert all((policy["format"], policy["policyId"]) == ("rawxml", "policy") for policy in limits.values())
-    assert not recording.of("apimanagement:Policy"), "a global policy exists before us (field bugs 11)"
+    assert not recording.of("apimanagement:Policy"), "one exists before us (docs/facts/api-management.md#global-policy)"
 
 
 def test_the_policy_comes_after_everything_that_it_names() -> None:

@@ -190,7 +190,7 @@ def workflow(name: str) -> dict:
 
 
 def test_pull_requests_of_strangers_meet_no_identity():
-    """Field bug 20: a preview needs the state and the secrets' key, so only trusted code may run it, read-only."""
+    """A preview can read every secret: trusted code only (docs/facts/pulumi.md#previews-of-pull-requests)."""
     for path in sorted((ROOT / ".github" / "workflows").glob("*.yml")):
         document = workflow(path.name)
         assert "pull_request_target" not in document[True], path

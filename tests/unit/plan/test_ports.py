@@ -165,7 +165,7 @@ def test_ssh_comes_from_bastion_and_only_where_there_is_one() -> None:
 
 
 def test_a_classic_gateway_has_the_rules_that_azure_demands() -> None:
-    """azure_facts 5.2: 3443 from ApiManagement, 6390 from the load balancer; Storage, Sql, Key Vault, Monitor out."""
+    """The list of docs/facts/api-management.md#classic-injection."""
     rules = rules_of(plan(gateway={"tier": "Developer", "inbound": "internal"}), Zone.GATEWAY)
     seen = {(str(rule.source), str(rule.destination), *rule.ports) for rule in rules.values() if rule.access == "Allow"}
     assert {

@@ -11,8 +11,8 @@ from huddle.launch import drain
 from huddle.launch.request import Device, Executor, Request
 from huddle.registry.reserved import DANGEROUS_ENV
 
-# Ray's driver hands its VLLM_, NCCL_, HF_ variables to the workers by itself; these have other prefixes. (The seed's
-# VLLM_RAY_WORKER_ENV_VARS is read by nobody.)
+# Ray's driver hands its VLLM_, NCCL_, HF_ variables to the workers by itself; these have other prefixes.
+# Source: docs/facts/vllm-and-ray.md#copied-variables.
 _RAY_COPIES = ("VLLM_", "NCCL_", "HF_", "RAY_")
 _CPU_KV_CACHE_GIB = "1"
 

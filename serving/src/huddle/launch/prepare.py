@@ -18,7 +18,7 @@ from huddle.planner.memory import weight_bytes
 from huddle.registry import Served
 from huddle.registry.prompts import FileMissingError, read_system_prompt
 
-DEFAULT_GPU = "h100-nvl"  # what a dry run without a GPU assumes: the seeds' card
+DEFAULT_GPU = "h100-nvl"  # what a dry run without a GPU assumes (docs/facts/original-systems.md#two-nodes-in-azure)
 SLOW_DISK_GB_PER_S = 0.5  # slower than any disk in the plan (612 MB/s is Azure's slowest), for the start's deadline
 DEADLINE_FACTOR = 1.5
 ENGINE_DEADLINE_S = 600  # vLLM's own default

@@ -90,8 +90,8 @@ def refusals(shape: Shape, layout: Layout, hardware: Hardware, *, allow_slow_fab
 def candidates(shape: Shape, hardware: Hardware) -> Iterator[Layout]:
     """Layouts worth trying, the fewest GPUs per replica first; within one size, tensor parallel before pipeline.
 
-    Fewest first, because replicas give the most throughput wherever the model fits (measured: 10,871 tok/s for two
-    replicas of 8B, 7,095 for TP 2 over NVLink).
+    Fewest first, because replicas give the most throughput wherever the model fits (two replicas of 8B 10,871 tok/s,
+    TP 2 over NVLink 7,095: docs/facts/gpus.md#layouts).
     """
     for world in divisors(hardware.total):
         for pipeline in divisors(world):

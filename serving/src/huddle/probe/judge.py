@@ -34,8 +34,8 @@ class Action(StrEnum):
 class Policy:
     """Seconds, except where it says otherwise.
 
-    10 s without a token are twenty times the longest pause of a healthy engine at 256 streams (h100_measurements,
-    section 3); three times that before an engine is ended.
+    10 s without a token are twenty times the longest pause of a healthy engine at 256 streams
+    (docs/facts/gpus.md#healthy-engines-under-load); three times that before an engine is ended.
     """
 
     interval_s: float = 2.0

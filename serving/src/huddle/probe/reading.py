@@ -9,9 +9,9 @@ from enum import UNIQUE, StrEnum, verify
 from typing import Any
 
 METRICS_TIMEOUT_S = 3.0
-"""Above the 405 ms that the slowest healthy answer took at 256 streams (h100_measurements, section 3)."""
+"""Above the 405 ms of the slowest healthy answer (docs/facts/gpus.md#healthy-engines-under-load)."""
 WORK = ("vllm:generation_tokens_total", "vllm:prompt_tokens_total", "vllm:iteration_tokens_total_count")
-"""Counters that stood still in every stall and moved within half a second in every healthy run."""
+"""Counters that stood still in every stall and moved in every healthy run (docs/facts/gpus.md#stalled-engines)."""
 RUNNING, WAITING = "vllm:num_requests_running", "vllm:num_requests_waiting"
 
 

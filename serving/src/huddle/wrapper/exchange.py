@@ -1,4 +1,7 @@
-"""One request on its way: prepare, admit, send, relay the answer's bytes, settle. It ends once, whoever gives up."""
+"""One request on its way: prepare, admit, send, relay the answer's bytes, settle. It ends once, whoever gives up.
+
+Why a client that leaves must reach the engine: docs/facts/vllm-and-ray.md#clients-that-leave.
+"""
 
 import asyncio
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The routes that exist. Whatever the engine exposes besides these answers 404."""
+"""The routes that exist. The engine's others answer 404 (docs/facts/vllm-and-ray.md#open-routes)."""
 
 from enum import UNIQUE, StrEnum, verify
 from typing import Final

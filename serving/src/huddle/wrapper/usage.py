@@ -1,4 +1,4 @@
-"""Find the token usage in answers without touching their bytes.
+"""Find the token usage in answers without touching their bytes (docs/facts/vllm-and-ray.md#usage-of-streams).
 
 Streams are looked at one write at a time: the engine writes whole events, so the common case is two substring
 searches. Only an event that holds the word `"usage"` (as a JSON key: inside a JSON string its quotes would be escaped)

@@ -24,6 +24,7 @@ from simulator.azure.arm import serve
 from simulator.azure.store import Resource, Store
 from tests.engine.life import Life
 from tests.simulator.apim_policies.lab import Lab
+from tools.deadlines import scaled
 
 NAME = "developers/playground"
 SID = subscription_id(*NAME.split("/"))
@@ -51,7 +52,7 @@ def infra(life: Life, endpoint: str, *arguments: str) -> subprocess.CompletedPro
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=scaled(120),
     )
 
 

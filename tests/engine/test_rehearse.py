@@ -9,6 +9,7 @@ from pathlib import Path
 
 from infra import engine
 from plan import stack_file
+from tools.deadlines import scaled
 
 QUOTA = "faults:\n  - {kind: quota, limit: 40}\n"
 
@@ -19,7 +20,7 @@ def rehearse(*arguments: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=600,
+        timeout=scaled(600),
         cwd=stack_file.ROOT,
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from infra import program
 from infra.rehearsal.record import Change
 from tests.namespaces.host import Host, on_loopback
 from tests.ssh_stack import SshStack
+from tools.ports import reserve_port
 
 NODE = program.load_plan("dev").nodes[0]
 CANARY = "canary-backend-key-5e1f"
@@ -96,7 +96,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
         cloud_init.write_text("#!/bin/sh\nexit 0\n", encoding="utf-8")
         cloud_init.chmod(0o755)
         (root / "run/sshd").mkdir()
-        made = Machine(host, folder, free_port())
+        made = Machine(host, folder, reserve_port())
         (folder / "config").write_text(
             (Path(__file__).parent / "inside/sshd_config")
             .read_text(encoding="utf-8")
@@ -105,12 +105,6 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
         )
         made.keygen("host")
         yield made
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="module")

@@ -7,15 +7,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 
 import pytest
 
-_ROOT = str(Path(__file__).resolve().parents[2])
-if _ROOT not in sys.path:
-    sys.path.insert(0, _ROOT)
-
-from tools.node_lab.lab import Lab  # noqa: E402
+from tools.node_lab.lab import Lab
 
 _SCENARIO = "scenario"
 _SHOWN = "shown: "

@@ -2,10 +2,7 @@
 
 import contextlib
 import os
-import signal
-import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,9 +12,10 @@ import httpx
 import pytest
 
 from huddle import tiny_model
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
+from tests import leash
 from tools import vllm_cpu
+from tools.deadlines import scaled
+from tools.ports import reserve_port
 
 READY_S = 600  # 50 to 90 s on an idle machine; many times that on a busy one
 
@@ -36,7 +34,7 @@ class RealEngine:
 
     def metric(self, name: str) -> float:
         """The sum of a metric over its labels."""
-        lines = httpx.get(f"{self.url}/metrics", timeout=30).text.splitlines()
+        lines = httpx.get(f"{self.url}/metrics", timeout=scaled(30)).text.splitlines()
         return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith((name + "{", name + " ")))
 
 
@@ -54,9 +52,7 @@ def real_vllm(vllm_python: Path, tmp_path_factory: pytest.TempPathFactory) -> It
         return
     directory = tmp_path_factory.mktemp("vllm")
     model = tiny_model.make(directory / "tiny")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = reserve_port()
     engine = RealEngine(port, vllm_python)
     argv = [str(vllm_python.with_name("vllm")), "serve", str(model), "--host", "127.0.0.1", "--port", str(port)]
     argv += ["--served-model-name", *engine.names, "--max-model-len", "2048", "--max-num-seqs", "16"]
@@ -68,29 +64,19 @@ def real_vllm(vllm_python: Path, tmp_path_factory: pytest.TempPathFactory) -> It
         "OMP_NUM_THREADS": "1",
     }
     log = directory / "vllm.log"
-    with log.open("w") as output:
-        process = subprocess.Popen(argv, env=environment, stdout=output, stderr=output, start_new_session=True)
-    try:
+    with log.open("w") as output, leash.group(argv, env=environment, stdout=output, stderr=output) as process:
         _wait_until_ready(engine, process, log)
         yield engine
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGTERM)
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
 
 
 def _wait_until_ready(engine: RealEngine, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + READY_S
+    deadline = time.monotonic() + scaled(READY_S)
     while time.monotonic() < deadline and process.poll() is None:
         with contextlib.suppress(httpx.TransportError):
-            if httpx.get(f"{engine.url}/health", timeout=5).status_code == 200:
+            if httpx.get(f"{engine.url}/health", timeout=scaled(5)).status_code == 200:
                 # The shortest request, first of all, ended the worker on machines with AMX (tools/vllm_cpu.py).
                 shortest = {"model": engine.names[0], "prompt": "a", "max_tokens": 1}
-                httpx.post(f"{engine.url}/v1/completions", json=shortest, timeout=120).raise_for_status()
+                httpx.post(f"{engine.url}/v1/completions", json=shortest, timeout=scaled(120)).raise_for_status()
                 return
         time.sleep(0.5)
     raise RuntimeError(f"vLLM did not become ready: {log.read_text()[-3000:]}")

@@ -6,15 +6,14 @@ import signal
 import struct
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 
+from tools.deadlines import scaled, until
+
 ENGINE = Path(__file__).parent / "data" / "fake_engine.py"
-PATIENCE_S = 60.0  # only a limit for a hanging test; no test asserts how long something took
 
 REGISTRY = """\
 models:
@@ -43,15 +42,6 @@ def safetensors(tensor_bytes: int = 16) -> bytes:
     return struct.pack("<Q", len(header)) + header + bytes(tensor_bytes)
 
 
-def until(condition: Callable[[], object], what: str) -> None:
-    """Wait for something that happens in another process."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"never came true: {what}")
-        time.sleep(0.02)
-
-
 @dataclass
 class Running:
     """A launcher. Its output goes to a file, which, unlike a pipe, does not stay open with what it leaves behind."""
@@ -70,7 +60,7 @@ class Running:
 
     def finish(self) -> tuple[int, str]:
         """Wait for its end: exit code and output."""
-        return self.process.wait(timeout=PATIENCE_S), self.output
+        return self.process.wait(timeout=scaled(60)), self.output
 
 
 @dataclass

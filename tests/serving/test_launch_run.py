@@ -17,7 +17,9 @@ from huddle import engine, registry
 from huddle.launch import backoff, gpu_state, supervise
 from huddle.launch.network import NetworkError, interface_of
 from huddle.models import files
-from tests.serving.launch_world import World, alive, safetensors, until
+from tests.serving.launch_world import World, alive, safetensors
+from tools.deadlines import until
+from tools.ports import reserve_port
 
 # What nvidia-smi answers: two H100 NVL, the first one held by a process of ours and by one out of sight.
 GPUS = """\
@@ -38,13 +40,6 @@ def ready(world: World) -> None:
     world.wait_for(f"ready serve {world.model}")
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def nobody_left(world: World) -> bool:
     pids = world.engine_pids()
     return len(pids) >= 3 and not any(alive(pid) for pid in pids)
@@ -63,7 +58,7 @@ class TestStop:
 
     def test_with_several_front_ends_the_launcher_waits_for_the_last_request(self, world):
         """vLLM breaks the streams there (docs/benchmarks/h100.md), so it must not be told before."""
-        process = world.launch("--api-server-count", "4", "--port", str(free_port()), engine="fronts")
+        process = world.launch("--api-server-count", "4", "--port", str(reserve_port()), engine="fronts")
         ready(world)
         process.send(signal.SIGTERM)
         code, output = process.finish()
@@ -75,7 +70,7 @@ class TestStop:
         assert nobody_left(world)
 
     def test_a_second_signal_does_not_wait_for_the_last_request(self, world):
-        process = world.launch("--api-server-count", "4", "--port", str(free_port()), engine="busy")
+        process = world.launch("--api-server-count", "4", "--port", str(reserve_port()), engine="busy")
         ready(world)
         process.send(signal.SIGTERM)
         world.wait_for("asked 2.0 0.0")

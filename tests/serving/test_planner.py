@@ -13,6 +13,7 @@ from huddle import gpus, planner, registry, shapes
 from huddle.planner import Layout, explain, memory
 from huddle.planner.layout import Hardware, candidates, divisors, refusals
 from huddle.shapes import ShapeError, Weights
+from tools.deadlines import scaled
 
 MODELS = registry.load().models
 FABRICS = [name for name, fabric in gpus.fabrics().items() if fabric.scope is gpus.Scope.NETWORK]
@@ -250,7 +251,7 @@ class TestAlways:
 class TestCommand:
     def plan(self, *words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-c", "from huddle.cli import main; main()", "plan", *words]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=scaled(60), check=False)
 
     def test_the_issues_refusal_exits_with_2(self):
         done = self.plan("llama-3.1-405b", "--gpus", "8", "--gpu", "h100-sxm", "--tp", "8", "--pp", "2")

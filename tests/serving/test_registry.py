@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from huddle import engine, registry, shapes, versions
 from huddle.registry import RegistryError, UnknownModelError, reserved
 from huddle.registry.prompts import read_model_info, read_system_prompt
+from tools.deadlines import scaled
 
 GOOD = """\
 models:
@@ -42,7 +43,7 @@ def sentences(tmp_path: Path, text: str) -> list[str]:
 
 def huddle(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from huddle.cli import main; main()", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=scaled(60), check=False)
 
 
 class TestShipped:

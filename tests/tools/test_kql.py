@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from plan.stack_file import ROOT
+from components.queries import QUERIES as FOLDER
 from tools.kql_check import main, problems
 
-QUERIES = sorted((ROOT / "components" / "gateway" / "queries").glob("*.kql"))
+QUERIES = sorted(Path(str(FOLDER)).glob("*.kql"))
 pytestmark = pytest.mark.slow  # the first run installs a package
 
 

@@ -16,6 +16,7 @@ from string import Template
 
 from infra.engine.cache import cache_root
 from tools import pinned_venv
+from tools.ports import reserve_port
 
 HERE = Path(__file__).parent
 KEY = "backend-key-of-the-bench"
@@ -36,7 +37,7 @@ class Subject:
 @contextlib.contextmanager
 def backend(chunks: int, interval_ms: float) -> Iterator[int]:
     """The fake backend's port."""
-    port = free_port()
+    port = reserve_port()
     argv = [sys.executable, str(HERE / "backend.py"), "--port", str(port)]
     with _process([*argv, "--chunks", str(chunks), "--interval-ms", str(interval_ms)], port, 10):
         yield port
@@ -45,7 +46,7 @@ def backend(chunks: int, interval_ms: float) -> Iterator[int]:
 @contextlib.contextmanager
 def subject(name: str, backend_port: int, directory: Path, workers: int, model: str = "bench") -> Iterator[Subject]:
     """Start one subject in front of the backend."""
-    port = free_port()
+    port = reserve_port()
     places = {"port": port, "backend_port": backend_port, "directory": directory, "workers": workers, "model": model}
     if name == "direct":
         yield Subject(name, backend_port, ())
@@ -55,7 +56,7 @@ def subject(name: str, backend_port: int, directory: Path, workers: int, model: 
     elif name == "wrapper":
         (directory / "prompt.txt").write_text(PROMPT)
         hashed = hashlib.sha256(KEY.encode()).hexdigest()
-        places |= {"metrics_port": free_port(), "key_sha256": hashed}
+        places |= {"metrics_port": reserve_port(), "key_sha256": hashed}
         program = str(Path(sys.executable).with_name("huddle"))
         argv = [program, "wrapper", "--config", str(_render("wrapper.yaml", directory, places))]
     elif name == "litellm":
@@ -90,13 +91,6 @@ def rss_mib(pids: tuple[int, ...]) -> float:
     """Resident memory of processes (MiB)."""
     pages = sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in pids)
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
-
-
-def free_port() -> int:
-    """A port of loopback that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _children(pid: int) -> tuple[int, ...]:

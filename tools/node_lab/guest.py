@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -164,16 +163,3 @@ class Guest:
         """The end of its console."""
         path = self.hardware.console
         return "\n".join(path.read_text(errors="replace").splitlines()[-lines:]) if path.is_file() else ""
-
-
-def free_ports(count: int, kind: socket.SocketKind = socket.SOCK_STREAM) -> list[int]:
-    """Ports of the loopback that nobody uses now."""
-    held = []
-    for _ in range(count):
-        one = socket.socket(socket.AF_INET, kind)
-        one.bind(("127.0.0.1", 0))
-        held.append(one)
-    ports = [one.getsockname()[1] for one in held]
-    for one in held:
-        one.close()
-    return ports

@@ -20,8 +20,9 @@ from cloud_init.delivery import run_command as apply
 from plan.build_azure import NodePlan, Plan
 from plan.vocabulary import Zone
 from tools.node_lab import bundles, image, media, wheels
-from tools.node_lab.guest import Guest, Hardware, Link, free_ports
+from tools.node_lab.guest import Guest, Hardware, Link
 from tools.node_lab.shell import CONNECT_S, Done, Shell
+from tools.ports import reserve_port
 
 VAULT_URI = "https://169.254.169.253/"
 CLIENT_ID = "00000000-1111-2222-3333-444444444444"
@@ -107,8 +108,8 @@ class Lab:
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "lab", "-f", str(key)], check=True)
         self.public_key = key.with_suffix(".pub").read_text(encoding="utf-8").strip()
         self.plan = bundles.plan(self.public_key)
-        self._cable = free_ports(2, socket.SOCK_DGRAM)
-        self._ssh = free_ports(len(self.plan.nodes))
+        self._cable = [reserve_port(socket.SOCK_DGRAM) for _ in range(2)]
+        self._ssh = [reserve_port() for _ in self.plan.nodes]
         self._wheels = media.wheels(self.folder / "wheels.iso", self.wheels.folder)
         directory = catalogue.known().models[self.plan.nodes[0].model].store_directory
         self.models = media.model_disk(self.folder / "models.raw", directory)

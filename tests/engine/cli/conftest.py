@@ -12,6 +12,7 @@ import yaml
 
 from infra.engine import Engine, locate
 from infra.engine.versions import ROOT
+from tools.deadlines import scaled
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Project:
             text=True,
             input=stdin,
             check=False,
-            timeout=120,
+            timeout=scaled(120),
         )
 
 

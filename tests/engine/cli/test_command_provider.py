@@ -7,7 +7,6 @@ import getpass
 import json
 import os
 import shutil
-import socket
 import subprocess
 import textwrap
 import time
@@ -16,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from tools.ports import reserve_port
 
 LOCAL = """
     import pulumi
@@ -120,13 +121,6 @@ class Sshd:
     host_key: str
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 @pytest.fixture
 def sshd(tmp_path: Path) -> Iterator[Sshd]:
     folder = tmp_path / "sshd"
@@ -135,7 +129,7 @@ def sshd(tmp_path: Path) -> Iterator[Sshd]:
         keygen = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)]
         subprocess.run(keygen, check=True)
     shutil.copyfile(folder / "user.pub", folder / "authorized_keys")
-    port = free_port()
+    port = reserve_port()
     (folder / "config").write_text(
         textwrap.dedent(f"""
             ListenAddress 127.0.0.1:{port}

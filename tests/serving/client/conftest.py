@@ -15,8 +15,8 @@ import pytest
 import yaml
 
 from huddle.wrapper.auth import new_key
-from tests.serving.launch_world import PATIENCE_S, until
 from tests.serving.wrapper.fake_engine import MODEL, FakeEngine, polite
+from tools.deadlines import scaled, until
 
 HUDDLE = [sys.executable, "-c", "from huddle.cli import main; main()"]
 ALIAS = f"{MODEL}-alias"  # a second name, without a prompt
@@ -58,7 +58,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
     thread.start()
     engine = FakeEngine()
     start = asyncio.start_server(engine.handle, "127.0.0.1", 0)
-    server = asyncio.run_coroutine_threadsafe(start, loop).result(PATIENCE_S)
+    server = asyncio.run_coroutine_threadsafe(start, loop).result(scaled(60))
     engine.port = server.sockets[0].getsockname()[1]
     key, digest = new_key()
     (directory / "prompt.txt").write_text(PROMPT)
@@ -82,9 +82,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
         yield Endpoint(engine, port, key, log)
     finally:
         process.terminate()
-        process.wait(PATIENCE_S)
+        process.wait(scaled(60))
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(PATIENCE_S)
+        thread.join(scaled(60))
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ class Shell:
             input=text,
             capture_output=True,
             text=True,
-            timeout=PATIENCE_S,
+            timeout=scaled(60),
             check=False,
         )
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from huddle.client import batch_file
-from tests.serving.launch_world import until
 from tests.serving.wrapper.fake_engine import MODEL, Received, Reply, polite
+from tools.deadlines import scaled, until
 
 from .conftest import ALIAS, Endpoint, Shell
 
@@ -170,7 +170,7 @@ def test_two_runs_do_not_write_one_output(shell: Shell, endpoint: Endpoint) -> N
     until(lambda: endpoint.bodies, "the first run has sent its request")
     assert "another batch is writing it" in shell.refused("batch", "work.jsonl")
     goes_on.append(True)
-    assert first.wait(60) == 0
+    assert first.wait(scaled(60)) == 0
     assert len(endpoint.bodies) == 1
 
 

@@ -12,8 +12,8 @@ import pytest
 import huddle
 from huddle.client.api import Client, Health, State
 from huddle.client.connection import ClientError, Connection, discover
-from tests.serving.launch_world import until
 from tests.serving.wrapper.fake_engine import MODEL, Received, Reply, event
+from tools.deadlines import scaled, until
 
 from .conftest import ALIAS, Endpoint, Shell
 
@@ -210,7 +210,7 @@ def test_the_key_is_in_no_output_no_log_and_no_argument(shell: Shell, endpoint: 
         until(lambda: endpoint.bodies or process.poll() is not None, "the request is at the engine")
         arguments = " ".join(psutil.Process(process.pid).cmdline())
         hold.append(psutil.Process(process.pid))
-        assert process.wait(60) == 1
+        assert process.wait(scaled(60)) == 1
     output = (shell.directory / "out").read_text()
     assert "Sending HTTP Request" in output  # the SDK did log
     assert "broken …" in output

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.serving.wrapper.fake_engine import MODEL, USAGE, Received, Reply
+from tools.deadlines import scaled
 
 from .conftest import Endpoint, Shell
 
@@ -17,7 +18,7 @@ CALL = {"id": "call_1", "type": "function", "function": {"name": "tide", "argume
 
 def example(name: str, shell: Shell) -> "subprocess.CompletedProcess[str]":
     line = [sys.executable, str(EXAMPLES / name)]
-    return subprocess.run(line, env=shell.env, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(line, env=shell.env, capture_output=True, text=True, timeout=scaled(60), check=False)
 
 
 def completion(**message: object) -> dict[str, object]:

@@ -18,9 +18,10 @@ from huddle.client.api import Client
 from huddle.local import service
 from huddle.local.layout import Layout
 from huddle.local.supervisor import RESTARTS, YOUNG_S, objection
-from tests.serving.launch_world import until
+from tests import leash
+from tools.deadlines import scaled, until
 
-from .conftest import Shell
+from .conftest import HUDDLE, Shell
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 FAKE_VLLM = Path(__file__).parent / "data" / "fake_vllm.py"
@@ -33,7 +34,8 @@ def world(bare: Shell) -> Iterator[Shell]:
     program.write_text(f'#!/bin/sh\nexec {sys.executable} {FAKE_VLLM} "$@"\n')
     program.chmod(0o755)
     bare.env["HUDDLE_VLLM"] = str(program)
-    yield bare
+    with leash.when_killed(*HUDDLE, "local", "stop", cwd=bare.directory, env=bare.env):
+        yield bare
     service.stop(layout(bare))
 
 
@@ -126,7 +128,7 @@ def test_one_look_in_vain_does_not_end_a_service(world: Shell, monkeypatch: pyte
 
     monkeypatch.setattr(service, "supervised", first_in_vain)
     assert service.wait(layout(world), 120, lambda *_: None).ready
-    assert process.wait(120) == 0
+    assert process.wait(scaled(120)) == 0
 
 
 def test_a_taken_port_names_its_holder_and_creates_nothing(world: Shell) -> None:
@@ -157,7 +159,7 @@ def test_the_real_engine_answers_through_the_wrapper(world: Shell, vllm_python: 
     """What `make local` runs, with the real vLLM: a streamed answer by the SDK, and nothing left behind."""
     world.env["HUDDLE_VLLM"] = str(vllm_python.with_name("vllm"))
     process = world.start("local", "start", "--device", "cpu", stdout=subprocess.DEVNULL)
-    assert process.wait(900) == 0, service.tails(layout(world))
+    assert process.wait(scaled(900)) == 0, service.tails(layout(world))
     found = service.processes(layout(world))
     family = {process for each in found for process in (each, *each.children(recursive=True))}
     client = Client(connection_file=layout(world).connection, environ={}).openai
@@ -170,7 +172,7 @@ def test_the_real_engine_answers_through_the_wrapper(world: Shell, vllm_python: 
     for example in ("chat.py", "streaming.py", "tools.py"):  # as the README's reader would run them
         environment = {**world.env, "OPENAI_BASE_URL": url, "OPENAI_API_KEY": key}
         line = [sys.executable, str(EXAMPLES / example)]
-        done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=scaled(120), check=False)
         assert (done.returncode, done.stderr) == (0, ""), example
     assert world.run("local", "stop").returncode == 0
     assert not any(process.is_running() for process in family)

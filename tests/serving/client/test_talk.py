@@ -12,6 +12,7 @@ import threading
 import pytest
 
 from tests.serving.wrapper.fake_engine import MODEL, Received, Reply, polite, token
+from tools.deadlines import scaled
 
 from .conftest import ALIAS, HUDDLE, PROMPT, Endpoint, Shell, until
 
@@ -44,7 +45,7 @@ class Terminal:
         os.write(self._master, text.encode())
 
     def end(self) -> int:
-        code = self.process.wait(30)
+        code = self.process.wait(scaled(30))
         os.close(self._master)
         return code
 

@@ -16,6 +16,7 @@ from huddle.probe import ladder, reading, verdict
 from huddle.probe.judge import Policy
 from huddle.probe.reading import Answer, Canary, Engine, Reading
 from huddle.probe.watch import Watch
+from tools.deadlines import scaled
 
 METRICS = """\
 # HELP vllm:generation_tokens_total Number of generation tokens processed.
@@ -193,7 +194,7 @@ def test_a_frozen_engine_is_held_back_and_ended_with_evidence(
     thread = threading.Thread(target=watch.run, args=(stop,))
     thread.start()
     try:
-        assert unit.wait(60) == -9
+        assert unit.wait(scaled(60)) == -9
     finally:
         stop.set()
         thread.join()

@@ -17,6 +17,7 @@ from huddle.wrapper.connection import ClientConnection
 from huddle.wrapper.logs import LogWriter
 from huddle.wrapper.metrics import Metrics
 from huddle.wrapper.service import WrapperService
+from tools.deadlines import scaled
 
 from .fake_engine import MODEL, FakeEngine, fake_engine
 
@@ -53,7 +54,7 @@ class Wrapper:
         reader, writer = await self.connect()
         writer.write(data)
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(scaled(timeout)):
                 return await reader.read()
         finally:
             writer.close()
@@ -74,7 +75,7 @@ class Wrapper:
 
     async def until(self, condition: Callable[[], bool], seconds: float = 5) -> None:
         """Wait for a condition; a test fails when it does not come true."""
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(scaled(seconds)):
             while not condition():
                 await asyncio.sleep(0.01)
 
@@ -116,7 +117,7 @@ async def make_wrapper(tmp_path: Any) -> AsyncIterator[MakeWrapper]:
             stack.callback(asyncio.create_task(running).cancel)
         port = server.sockets[0].getsockname()[1]
         http = httpx.AsyncClient(
-            base_url=f"http://127.0.0.1:{port}", headers={"x-backend-key": BACKEND_KEY}, timeout=10
+            base_url=f"http://127.0.0.1:{port}", headers={"x-backend-key": BACKEND_KEY}, timeout=scaled(10)
         )
         await stack.enter_async_context(http)
         return Wrapper(service, engine, port, log, http)

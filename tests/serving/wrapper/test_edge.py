@@ -9,6 +9,7 @@ import pytest
 
 from huddle.wrapper.http1 import RequestReader
 from huddle.wrapper.upstream import Address, UpstreamConnection
+from tools.deadlines import scaled
 
 from .conftest import BACKEND_KEY, MakeWrapper, Wrapper
 from .fake_engine import MODEL, USAGE, Received, Reply
@@ -144,7 +145,7 @@ async def test_a_request_sent_during_an_answer_is_not_begun_either(wrapper: Wrap
     writer.write(GOOD.encode())
     await asyncio.sleep(0.1)
     release.set()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(scaled(10)):
         answer = await reader.read()  # until the wrapper closes
     writer.close()
     assert answer.count(b"HTTP/1.1 200") == 1
@@ -190,7 +191,7 @@ async def test_slow_requests_end(make_wrapper: MakeWrapper, sent: str, settings:
             await asyncio.sleep(0.05)
 
     dripping = asyncio.create_task(drip())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(scaled(5)):
         answer = await reader.read()
     dripping.cancel()
     writer.close()
@@ -217,7 +218,7 @@ async def test_a_client_that_never_reads_is_cut(make_wrapper: MakeWrapper) -> No
     wrapper.engine.script = script
     _, writer = await asyncio.open_connection("127.0.0.1", wrapper.port, limit=1024)
     writer.write(GOOD.encode())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(scaled(5)):
         await closed.wait()
     writer.close()
 

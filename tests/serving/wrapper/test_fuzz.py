@@ -27,6 +27,7 @@ from huddle.wrapper.prepare import Preparer, Served
 from huddle.wrapper.prompts import ClientSystem, Prompt
 from huddle.wrapper.routes import Route
 from huddle.wrapper.service import WrapperService
+from tools.deadlines import scaled
 
 from .conftest import BACKEND_KEY
 from .fake_engine import MODEL, fake_engine
@@ -144,7 +145,7 @@ def live() -> Iterator[tuple[str, list[Exception]]]:
 
     thread = threading.Thread(target=lambda: uvloop.run(serve("")), daemon=True)
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(scaled(10))
     yield address[0], faults
     stop[0]()
     thread.join(10)

@@ -6,6 +6,8 @@ import json
 import httpx
 import pytest
 
+from tools.deadlines import scaled
+
 from .conftest import MakeWrapper, Wrapper
 from .fake_engine import DONE, MODEL, USAGE, FakeEngine, Received, Reply, token
 
@@ -81,7 +83,7 @@ async def test_an_engine_that_says_nothing_is_a_504(make_wrapper: MakeWrapper) -
     answer = await wrapper.chat()
     assert answer.status_code == 504
     assert error_of(answer)["code"] == "engine_timeout"
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(scaled(2)):
         await closed.wait()
 
 

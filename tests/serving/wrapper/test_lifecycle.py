@@ -16,6 +16,9 @@ import httpx
 import pytest
 import yaml
 
+from tools.deadlines import scaled
+from tools.ports import reserve_port
+
 from .conftest import BACKEND_KEY
 from .fake_engine import DONE, MODEL, FakeEngine, Received, Reply, fake_engine, token
 
@@ -25,18 +28,12 @@ CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}]}
 HUDDLE = str(Path(sys.executable).with_name("huddle"))
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 class Program:
     """A `huddle wrapper` process."""
 
     def __init__(self, directory: Path, engine: FakeEngine, **config: Any) -> None:
         self.directory = directory
-        self.port, self.metrics_port = free_port(), free_port()
+        self.port, self.metrics_port = reserve_port(), reserve_port()
         (directory / "keys").write_text(BACKEND_KEY)
         (directory / "prompt.txt").write_text("First prompt.")
         self.config: dict[str, Any] = {
@@ -52,7 +49,7 @@ class Program:
         self.notified: list[str] = []
         self.process: asyncio.subprocess.Process
         self.http = httpx.AsyncClient(
-            base_url=f"http://127.0.0.1:{self.port}", headers={"x-backend-key": BACKEND_KEY}, timeout=60
+            base_url=f"http://127.0.0.1:{self.port}", headers={"x-backend-key": BACKEND_KEY}, timeout=scaled(60)
         )
 
     def write(self) -> None:
@@ -78,13 +75,13 @@ class Program:
         await self.until_notified("READY=1")
 
     async def until_notified(self, word: str) -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(scaled(60)):
             while word not in "\n".join(self.notified):
                 self.notified.append((await asyncio.get_running_loop().sock_recv(self.listener, 4096)).decode())
 
     async def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        return await asyncio.wait_for(self.process.wait(), 60)
+        return await asyncio.wait_for(self.process.wait(), scaled(60))
 
 
 @contextlib.asynccontextmanager
@@ -120,31 +117,31 @@ async def test_sigterm_under_200_streams_truncates_none(tmp_path: Path) -> None:
         limits = httpx.Limits(max_connections=None)
         headers = {"x-backend-key": BACKEND_KEY}
         async with httpx.AsyncClient(
-            base_url=program.http.base_url, headers=headers, limits=limits, timeout=60
+            base_url=program.http.base_url, headers=headers, limits=limits, timeout=scaled(60)
         ) as http:
             body = {**CHAT, "stream": True, "max_tokens": 40}
             streams = [asyncio.create_task(http.post("/v1/chat/completions", json=body)) for _ in range(200)]
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(scaled(60)):
                 while len(engine.completions) < 200:
                     await asyncio.sleep(0.01)
             program.process.send_signal(signal.SIGTERM)
             await program.until_notified("STOPPING=1")
             with pytest.raises(httpx.ConnectError):  # closed to new connections while the old streams run
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(scaled(30)):
                     while True:
                         async with httpx.AsyncClient() as other:
                             await other.get(f"http://127.0.0.1:{program.port}/health")
             assert program.process.returncode is None
             answers = await asyncio.gather(*streams)
         assert [answer.content for answer in answers] == [expected(40)] * 200
-        assert await asyncio.wait_for(program.process.wait(), 60) == 0
+        assert await asyncio.wait_for(program.process.wait(), scaled(60)) == 0
         ends = [line["end"] for line in program.log if line["event"] == "request"]
         assert ends == ["done"] * 200
 
 
 async def test_the_notice_time_keeps_serving_but_not_ready(tmp_path: Path) -> None:
     async with fake_engine() as engine, running(tmp_path, engine, timeouts={"drain_notice_s": 3}) as program:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(scaled(30)):
             while (await program.http.get("/ready")).status_code != 200:
                 await asyncio.sleep(0.05)
         program.process.send_signal(signal.SIGTERM)
@@ -153,7 +150,7 @@ async def test_the_notice_time_keeps_serving_but_not_ready(tmp_path: Path) -> No
         assert (answer.status_code, answer.json()["reason"]) == (503, "draining")
         served = await program.http.post("/v1/chat/completions", json=CHAT)
         assert (served.status_code, served.headers["connection"]) == (200, "close")
-        assert await asyncio.wait_for(program.process.wait(), 60) == 0
+        assert await asyncio.wait_for(program.process.wait(), scaled(60)) == 0
 
 
 async def test_a_second_sigterm_ends_at_once(tmp_path: Path) -> None:
@@ -161,13 +158,13 @@ async def test_a_second_sigterm_ends_at_once(tmp_path: Path) -> None:
         engine.script = slow_stream
         body = {**CHAT, "stream": True, "max_tokens": 2000}
         stream = asyncio.create_task(program.http.post("/v1/chat/completions", json=body))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(scaled(30)):
             while not engine.completions:
                 await asyncio.sleep(0.01)
         program.process.send_signal(signal.SIGTERM)
         await program.until_notified("STOPPING=1")
         program.process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(program.process.wait(), 60) == 0
+        assert await asyncio.wait_for(program.process.wait(), scaled(60)) == 0
         with pytest.raises(httpx.TransportError):
             await stream
 
@@ -177,7 +174,7 @@ async def test_sighup_reloads_without_dropping_a_stream(tmp_path: Path) -> None:
         engine.script = slow_stream
         body = {**CHAT, "stream": True, "max_tokens": 60}
         stream = asyncio.create_task(program.http.post("/v1/chat/completions", json=body))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(scaled(30)):
             while not engine.completions:
                 await asyncio.sleep(0.01)
         (tmp_path / "prompt.txt").write_text("Second prompt.")
@@ -199,7 +196,7 @@ async def test_sighup_reloads_without_dropping_a_stream(tmp_path: Path) -> None:
         # A reload that cannot be used changes nothing.
         (tmp_path / "prompt.txt").write_text("")
         program.process.send_signal(signal.SIGHUP)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(scaled(30)):
             while not any(line["event"] == "reload_refused" for line in program.log):
                 await asyncio.sleep(0.05)
         await program.http.post("/v1/chat/completions", json={**CHAT, "max_tokens": 1})
@@ -232,10 +229,10 @@ async def test_workers_share_the_port_and_a_dead_one_is_replaced(tmp_path: Path)
         assert len(before) == 2
         assert (await program.http.post("/v1/chat/completions", json=CHAT)).status_code == 200
         os.kill(int(before[0]), signal.SIGKILL)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(scaled(30)):
             while len(children.read_text().split()) < 2 or before[0] in children.read_text().split():
                 await asyncio.sleep(0.05)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(scaled(30)):
             while not await answers(f"http://127.0.0.1:{program.metrics_port}/metrics"):  # worker 0's own
                 await asyncio.sleep(0.05)
         for _ in range(10):
@@ -254,7 +251,7 @@ async def answers(url: str) -> bool:
 
 
 def run(*argv: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([HUDDLE, "wrapper", *argv], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run([HUDDLE, "wrapper", *argv], capture_output=True, text=True, timeout=scaled(60), check=False)
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from huddle.probe import verdict
+from tools.deadlines import scaled
 
 from .conftest import MakeWrapper, Wrapper
 
@@ -13,7 +14,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def until_ready(wrapper: Wrapper, status: int) -> dict[str, str]:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(scaled(20)):
         while (answer := await wrapper.http.get("/ready")).status_code != status:
             await asyncio.sleep(0.05)
     return dict(answer.json())

@@ -17,6 +17,7 @@ from huddle.wrapper import fields
 from huddle.wrapper.auth import new_key
 from huddle.wrapper.fields import Action
 from huddle.wrapper.limits import Limit
+from tools.deadlines import scaled
 
 from .conftest import BACKEND_KEY, PROMPT, MakeWrapper, Wrapper
 from .fake_engine import FakeEngine, Received
@@ -98,7 +99,7 @@ def last(tap: Tap) -> Received:
 def test_every_field_of_the_engine_is_judged(vllm_python: Path) -> None:
     """Fails for a new engine version until somebody has judged its new fields in engine_fields.yaml."""
     done = subprocess.run(
-        [vllm_python, ROOT / "tools/engine_fields.py"], capture_output=True, text=True, timeout=600, check=True
+        [vllm_python, ROOT / "tools/engine_fields.py"], capture_output=True, text=True, timeout=scaled(600), check=True
     )
     known = json.loads(done.stdout.splitlines()[-1])
     judged = {name: sorted(fields.section(name)) for name in fields.sections()}
@@ -107,7 +108,7 @@ def test_every_field_of_the_engine_is_judged(vllm_python: Path) -> None:
 
 async def test_only_the_allow_list_answers(wrapped: Wrapper, real_vllm: RealEngine) -> None:
     """Every route that the running engine has, asked for through the wrapper with a good key."""
-    async with httpx.AsyncClient(base_url=real_vllm.url, timeout=60) as direct:
+    async with httpx.AsyncClient(base_url=real_vllm.url, timeout=scaled(60)) as direct:
         document = (await direct.get("/openapi.json")).json()
     paths = {path.replace("{response_id}", "resp_1") for path in document["paths"]}
     paths |= {"/metrics", "/docs", "/redoc", "/openapi.json", "/load"}  # not in its own document
@@ -129,7 +130,7 @@ async def tokens_of(engine: RealEngine, path: str, body: dict[str, Any]) -> list
     asked = {**body, "stream": False, "max_tokens": 1, "return_token_ids": True}
     asked.pop("stream_options", None)
     asked.pop("max_completion_tokens", None)
-    async with httpx.AsyncClient(base_url=engine.url, timeout=120) as direct:
+    async with httpx.AsyncClient(base_url=engine.url, timeout=scaled(120)) as direct:
         answer = (await direct.post(path, json=asked)).json()
     tokens = answer.get("prompt_token_ids") or answer["choices"][0]["prompt_token_ids"]
     return list(tokens)
@@ -259,7 +260,7 @@ async def engine(real_vllm: RealEngine, name: str) -> float:
 
 async def is_free(wrapped: Wrapper, real_vllm: RealEngine) -> None:
     await wrapped.until(lambda: wrapped.service.running == 0)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(scaled(60)):
         while await engine(real_vllm, "num_requests_running") > 0:
             await asyncio.sleep(0.01)
 

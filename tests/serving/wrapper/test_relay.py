@@ -19,6 +19,7 @@ from huddle.wrapper.logs import LogWriter
 from huddle.wrapper.metrics import Metrics
 from huddle.wrapper.server import listen
 from huddle.wrapper.service import WrapperService
+from tools.deadlines import scaled
 
 from .conftest import BACKEND_KEY, PROMPT, MakeWrapper, Wrapper
 from .fake_engine import DONE, MODEL, USAGE, USAGE_EVENT, FakeEngine, Received, Reply, stream_bytes, token
@@ -183,7 +184,7 @@ async def test_a_client_that_leaves_stops_the_engine(wrapper: Wrapper, stream: b
     if stream:
         await reader.readuntil(b"one")
     writer.close()
-    async with asyncio.timeout(2):  # the issue's own bound
+    async with asyncio.timeout(scaled(2)):  # the issue's own bound
         await stopped.wait()
     await wrapper.until(lambda: wrapper.service.running == 0)
     assert wrapper.service.admission.running == 0
@@ -202,7 +203,7 @@ async def test_a_client_that_half_closes_counts_as_gone(wrapper: Wrapper) -> Non
     writer.write(chat_request(wrapper.port))
     await wrapper.until(lambda: len(wrapper.engine.completions) == 1)
     writer.write_eof()
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(scaled(2)):
         await stopped.wait()
     writer.close()
 
@@ -222,7 +223,7 @@ async def test_silence_before_the_first_token_is_filled_with_comments(make_wrapp
     wrapper.engine.script = script
     reader, writer = await wrapper.connect()
     writer.write(chat_request(wrapper.port))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(scaled(5)):
         await reader.readuntil(b": keep-alive\n\n")
         await reader.readuntil(b": keep-alive\n\n")
         go.set()

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tools.deadlines import scaled
+
 from .lab import KEY
 from .wire import Wire, wire
 
@@ -31,7 +33,7 @@ async def run(language: str, code: str, line: Wire) -> str:
     process = await asyncio.create_subprocess_exec(
         *PROGRAMS[language], code, env=env, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
-    output, errors = await asyncio.wait_for(process.communicate(), 120)
+    output, errors = await asyncio.wait_for(process.communicate(), scaled(120))
     assert process.returncode == 0, errors.decode()[-2000:]
     return output.decode()
 

@@ -15,9 +15,10 @@ import pytest
 
 from simulator.apim_policies.server import serving
 from tests.serving.wrapper.fake_engine import fake_engine
+from tools.deadlines import scaled
+from tools.ports import reserve_port
 
 from .lab import KEY, Lab, answer, service
-from .wire import free_port
 
 pytestmark = pytest.mark.anyio
 HEAD = f"Host: x\r\nOcp-Apim-Subscription-Key: {KEY}\r\nContent-Type: application/json\r\n".encode()
@@ -34,7 +35,7 @@ async def connected(lab: Lab) -> AsyncIterator[tuple[asyncio.StreamReader, async
 
 
 async def answered(reader: asyncio.StreamReader) -> tuple[int, bytes]:
-    head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)).decode()
+    head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), scaled(30))).decode()
     length = next(int(line.split(":")[1]) for line in head.split("\r\n") if line.lower().startswith("content-length"))
     return int(head.split(" ")[1]), await reader.readexactly(length)
 
@@ -67,7 +68,7 @@ async def test_a_connection_is_kept_and_pipelined_requests_are_answered_in_turn(
         assert await answered(reader) == (200, b"second")
         writer.write(b"GET /v1/models HTTP/1.1\r\nConnection: close\r\n" + HEAD + b"\r\n")
         assert (await answered(reader))[0] == 200
-        assert await asyncio.wait_for(reader.read(), 30) == b""
+        assert await asyncio.wait_for(reader.read(), scaled(30)) == b""
 
 
 async def test_a_client_that_asks_first_is_told_to_go_on() -> None:
@@ -76,7 +77,7 @@ async def test_a_client_that_asks_first_is_told_to_go_on() -> None:
     async with connected(lab) as (reader, writer):
         expect = b"Expect: 100-continue\r\nContent-Length: %d\r\n" % len(body)
         writer.write(b"POST /v1/chat/completions HTTP/1.1\r\n" + expect + HEAD + b"\r\n")
-        assert (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)).startswith(b"HTTP/1.1 100")
+        assert (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), scaled(30))).startswith(b"HTTP/1.1 100")
         writer.write(body)
         assert (await answered(reader))[0] == 200
     assert lab.last.body == body
@@ -85,12 +86,12 @@ async def test_a_client_that_asks_first_is_told_to_go_on() -> None:
 async def test_what_is_no_request_ends_the_connection() -> None:
     async with connected(Lab(SERVICE)) as (reader, writer):
         writer.write(b"nonsense\r\n\r\n")
-        assert await asyncio.wait_for(reader.read(), 30) == b""
+        assert await asyncio.wait_for(reader.read(), scaled(30)) == b""
 
 
 async def test_the_command_line_serves_a_stack(tmp_path: Path) -> None:
     (tmp_path / "key").write_text("backend-key-0123456789abcdef\n")
-    keys, port = tmp_path / "keys.json", free_port()
+    keys, port = tmp_path / "keys.json", reserve_port()
     async with fake_engine() as engine:
         argv = ["--backend-key-file", str(tmp_path / "key"), "--keys", str(keys), "--port", str(port)]
         wrapper = ["--wrapper", f"http://127.0.0.1:{engine.port}"]
@@ -98,8 +99,8 @@ async def test_the_command_line_serves_a_stack(tmp_path: Path) -> None:
             *(sys.executable, "-m", "infra.cli.policy_server", *argv, *wrapper), stdout=asyncio.subprocess.PIPE
         )
         try:
-            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as http:
-                async with asyncio.timeout(60):
+            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=scaled(30)) as http:
+                async with asyncio.timeout(scaled(60)):
                     while not await _up(http):
                         await asyncio.sleep(0.05)
                 assert stat.S_IMODE(keys.stat().st_mode) == 0o600
@@ -108,7 +109,7 @@ async def test_the_command_line_serves_a_stack(tmp_path: Path) -> None:
                 assert engine.requests[-1].headers["x-backend-key"] == "backend-key-0123456789abcdef"
         finally:
             process.terminate()
-            output, _ = await asyncio.wait_for(process.communicate(), 30)
+            output, _ = await asyncio.wait_for(process.communicate(), scaled(30))
     assert key not in output.decode()
     assert '"url": "/v1/models?subscription-key=***"' in output.decode()
 
@@ -125,7 +126,7 @@ async def test_a_wrong_stack_is_one_sentence(tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "infra.cli.policy_server", *argv), stderr=asyncio.subprocess.PIPE
     )
-    _, errors = await asyncio.wait_for(process.communicate(), 60)
+    _, errors = await asyncio.wait_for(process.communicate(), scaled(60))
     assert process.returncode == 2
     assert errors.decode().startswith("error: ")
     assert not (tmp_path / "keys").exists()

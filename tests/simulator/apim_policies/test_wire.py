@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from tests.serving.wrapper.fake_engine import DONE, Received, Reply, token
+from tools.deadlines import scaled
 
 from .lab import KEY, MODEL, OTHER_KEY
 from .wire import Wire, wire
@@ -28,7 +29,7 @@ async def line(tmp_path: Path) -> AsyncIterator[Wire]:
 
 @pytest.fixture
 async def http(line: Wire) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(base_url=line.url, headers={HEADER: KEY}, timeout=60) as client:
+    async with httpx.AsyncClient(base_url=line.url, headers={HEADER: KEY}, timeout=scaled(60)) as client:
         yield client
 
 
@@ -43,7 +44,7 @@ async def test_each_piece_arrives_before_the_next_is_sent(line: Wire, http: http
         await reply.stream_head()
         for number in range(20):
             await reply.chunk(token(f"t{number} "))
-            await asyncio.wait_for(seen.get(), 30)
+            await asyncio.wait_for(seen.get(), scaled(30))
         await reply.chunk(DONE)
         await reply.end()
 
@@ -81,7 +82,7 @@ async def test_a_client_that_leaves_frees_the_engine(line: Wire, http: httpx.Asy
     line.engine.script = endless
     async with http.stream("POST", "/v1/chat/completions", json=chat(stream=True)) as response:
         assert await anext(response.aiter_raw())
-    await asyncio.wait_for(left.wait(), 30)
+    await asyncio.wait_for(left.wait(), scaled(30))
 
 
 async def test_a_broken_stream_does_not_look_whole(line: Wire, http: httpx.AsyncClient) -> None:
@@ -124,7 +125,7 @@ async def test_a_products_key_calls_its_own_models_only(http: httpx.AsyncClient)
 async def test_one_id_is_in_the_answer_and_in_the_nodes_log(line: Wire, http: httpx.AsyncClient) -> None:
     got = await http.post("/v1/chat/completions", json=chat(), headers={"X-Request-Id": "mine"})
     wanted = got.headers["X-Request-Id"]
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(scaled(30)):
         while not (found := [entry for entry in wrapper_log(line) if entry.get("request_id") == wanted]):
             await asyncio.sleep(0.02)
     assert (found[0]["product"], found[0]["tenant"], found[0]["via"]) == (

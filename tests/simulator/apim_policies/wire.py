@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -27,16 +26,12 @@ from simulator.apim_policies.server import serving
 from simulator.apim_policies.transport import HttpSender
 from tests.serving.wrapper.fake_engine import MODEL as ENGINE_MODEL
 from tests.serving.wrapper.fake_engine import FakeEngine, fake_engine
+from tools.deadlines import scaled
+from tools.ports import reserve_port
 
 from .lab import BACKEND_KEY, plan, service
 
 HUDDLE = str(Path(sys.executable).with_name("huddle"))
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass
@@ -81,7 +76,7 @@ def write_node(built: Plan, directory: Path, engine_port: int, port: int) -> Pat
 @asynccontextmanager
 async def wire(directory: Path, algorithm: Algorithm = Algorithm.SLIDING_WINDOW, **gateway: Any) -> AsyncIterator[Wire]:
     """Start everything; `gateway` are settings of the stack."""
-    built, port = plan(**gateway), free_port()
+    built, port = plan(**gateway), reserve_port()
     log = directory / "wrapper.log"
     async with fake_engine() as engine:
         config = write_node(built, directory, engine.port, port)
@@ -115,7 +110,7 @@ def _clock() -> float:
 
 
 async def _ready(direct: str, process: asyncio.subprocess.Process) -> None:
-    async with asyncio.timeout(60), httpx.AsyncClient() as http:
+    async with asyncio.timeout(scaled(60)), httpx.AsyncClient() as http:
         while process.returncode is None:
             try:
                 if (await http.get(f"{direct}/ready")).status_code == 200:

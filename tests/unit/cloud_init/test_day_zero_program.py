@@ -13,6 +13,7 @@ import pytest
 from cloud_init.templating import text
 from tests.unit.cloud_init import node as nodes
 from tests.unit.cloud_init.node import Delivered, FakeNode, deliver, engine_changed
+from tools.deadlines import scaled
 
 
 class TestDayZeroProgram:
@@ -74,7 +75,7 @@ class TestDayZeroProgram:
             assert waiting.stdout.readline() == "huddle-apply: waiting for another huddle-apply to end\n"
             node.layout.current.unlink()
             node.layout.current.symlink_to(node.layout.bundles / second.digest)
-        assert waiting.wait(60) == 0
+        assert waiting.wait(scaled(60)) == 0
         waiting.stdout.close()
         assert node.serving() == node.status()["bundle"] == second.digest
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -19,6 +18,8 @@ from cloud_init.huddle_apply import credentials
 from cloud_init.huddle_apply.layout import Layout
 from tests.unit import stack_values
 from tools import jupyterlab_env
+from tools.deadlines import scaled
+from tools.ports import reserve_port
 
 pytestmark = pytest.mark.slow
 UNIT = "rootfs/etc/systemd/system/huddle-jupyter.service"
@@ -34,9 +35,7 @@ def token(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return reserve_port()
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +53,7 @@ def server(token: Path, port: int, tmp_path_factory: pytest.TempPathFactory) -> 
         process = subprocess.Popen(words, cwd=home, env=environment, stdout=log, stderr=log)
     try:
         address = f"http://127.0.0.1:{port}"
-        end = time.monotonic() + STARTS_WITHIN_S
+        end = time.monotonic() + scaled(STARTS_WITHIN_S)
         while True:
             said = (home / "log").read_text(encoding="utf-8")
             assert process.poll() is None, said
@@ -68,7 +67,7 @@ def server(token: Path, port: int, tmp_path_factory: pytest.TempPathFactory) -> 
         assert token.read_text(encoding="utf-8") not in (home / "log").read_text(encoding="utf-8")
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(scaled(30))
 
 
 @pytest.mark.parametrize("wrong", [None, "token wrong", "Bearer wrong"])

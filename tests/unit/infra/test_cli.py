@@ -20,13 +20,14 @@ from infra.rehearsal.sandbox import Sandbox
 from infra.rehearsal.screen import show_summary
 from plan import stack_file
 from plan.errors import InputError
+from tools.deadlines import scaled
 
 INFRA = [sys.executable, "-m", "infra.cli.main"]
 
 
 def infra(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*INFRA, *arguments], capture_output=True, text=True, check=False, timeout=120, cwd=stack_file.ROOT
+        [*INFRA, *arguments], capture_output=True, text=True, check=False, timeout=scaled(120), cwd=stack_file.ROOT
     )
 
 

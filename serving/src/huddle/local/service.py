@@ -2,10 +2,11 @@
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
+import random
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -29,6 +30,8 @@ from huddle.wrapper.auth import new_key
 
 MARK = "HUDDLE_LOCAL"  # in the environment of every process of a service: its state directory
 USUAL_PORT = 8000
+_PORTS = range(30_000, 32_768)
+"""Below those that Linux gives to connections (32768 and up)."""
 TAIL_LINES = 15
 LOOKS = 2
 """In vain, one after the other, before the supervisor counts as gone: for an instant of its start a process has neither
@@ -195,14 +198,8 @@ def _is_free(port: int) -> bool:
 
 
 def _free(count: int) -> list[int]:
-    """Ports that nobody listens on now."""
-    held = [socket.socket() for _ in range(count)]
-    for one in held:
-        one.bind((HOST, 0))
-    ports = [int(one.getsockname()[1]) for one in held]
-    for one in held:
-        one.close()
-    return ports
+    """Ports that nobody listens on, and that no connection gets before our programs listen."""
+    return list(itertools.islice(filter(_is_free, random.sample(_PORTS, len(_PORTS))), count))
 
 
 def _write(layout: Layout, ports: Ports, device: Device, program: str) -> None:

@@ -13,22 +13,22 @@ A file is a template: `$name` in an attribute or a text is a value (an attribute
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from string import Template
-from xml.etree import ElementTree
-from xml.sax.saxutils import escape
+
+from lxml import etree
 
 from gateway_policies.entities import Entity, KeyParameter
 from gateway_policies.rules import violations
+from gateway_policies.source import PolicyFault, lines, read
 from plan.build_gateway import GatewayPlan, ProductPlan
 
 _INDENT = "  "
-_QUOTE = {'"': "&quot;"}
 _PART = "part"
 
 Values = Mapping[str, object]
-Parts = Mapping[str, Sequence[ElementTree.Element]]
+Parts = Mapping[str, Sequence[etree._Element]]
 
 
 class PolicyError(ValueError):
@@ -60,8 +60,8 @@ def rewrite_policy(path: str) -> str:
     return render("rewrite.xml", {"path": path})
 
 
-def _errors(key_header: str) -> list[ElementTree.Element]:
-    return list(_filled(_read(_text_of("errors.xml")), "errors.xml", {"key_header": key_header}, {}))
+def _errors(key_header: str) -> list[etree._Element]:
+    return list(_filled(_file("errors.xml"), "errors.xml", {"key_header": key_header}, {}))
 
 
 def product_policy(product: ProductPlan) -> str:
@@ -84,21 +84,21 @@ def product_policy(product: ProductPlan) -> str:
     )
 
 
-def _cors(origins: Sequence[str]) -> list[ElementTree.Element]:
+def _cors(origins: Sequence[str]) -> list[etree._Element]:
     if not origins:
         return []
     named = []
     for origin in origins:
-        element = ElementTree.Element("origin")
+        element = etree.Element("origin")
         element.text = origin
         named.append(element)
-    return list(_filled(_read(_text_of("cors.xml")), "cors.xml", {}, {"origins": named}))
+    return list(_filled(_file("cors.xml"), "cors.xml", {}, {"origins": named}))
 
 
-def _fragments(gateway: GatewayPlan, section: str) -> list[ElementTree.Element]:
+def _fragments(gateway: GatewayPlan, section: str) -> list[etree._Element]:
     """The operator's own elements; `gateway_policies.load_fragments` has judged them."""
-    texts = [fragment.text for fragment in gateway.policy_fragments if fragment.section == section]
-    return [element for text in texts for element in _read(text)]
+    wanted = [fragment for fragment in gateway.policy_fragments if fragment.section == section]
+    return [element for fragment in wanted for element in read(fragment.text, fragment.file)]
 
 
 def render(name: str, values: Values, parts: Parts | None = None) -> str:
@@ -113,37 +113,36 @@ def render(name: str, values: Values, parts: Parts | None = None) -> str:
 def fill(text: str, name: str, values: Values, parts: Parts | None = None) -> str:
     """`render` for a text at hand; `name` is what errors call it."""
     try:
-        template = _read(text)
-    except ElementTree.ParseError as error:
-        raise PolicyError(f"{name}: is not well-formed XML ({error})") from None
-    made = "\n".join(_lines(_filled(template, name, values, parts or {}), ""))
+        template = read(text, name)
+    except PolicyFault as fault:
+        raise PolicyError(str(fault)) from None
+    made = "\n".join(lines(_filled(template, name, values, parts or {}), _INDENT))
     if broken := violations(made, name):
         raise PolicyError("; ".join(map(str, broken)))
     return made
 
 
 def canonical(text: str) -> str:
-    """A well-formed document in the one layout that is sent."""
-    return "\n".join(_lines(_read(text), ""))
+    """A document in the one layout that is sent; raises `PolicyFault` for one that cannot be read."""
+    return "\n".join(lines(read(text, "policy"), _INDENT))
+
+
+def _file(name: str) -> etree._Element:
+    return read(_text_of(name), name)
 
 
 def _text_of(name: str) -> str:
     return (files("gateway_policies") / "xml" / name).read_text(encoding="utf-8")
 
 
-def _read(text: str) -> ElementTree.Element:
-    parser = ElementTree.XMLParser(target=ElementTree.TreeBuilder(insert_comments=True))  # noqa: S314 - our own files
-    return ElementTree.fromstring(text, parser)  # noqa: S314
-
-
-def _filled(root: ElementTree.Element, name: str, values: Values, parts: Parts) -> ElementTree.Element:
+def _filled(root: etree._Element, name: str, values: Values, parts: Parts) -> etree._Element:
     wanted_values: set[str] = set()
     wanted_parts: set[str] = set()
     for element in [*root.iter()]:
         for key, value in [*element.items()]:
             wanted_values |= _names(value)
             _set_or_drop(element, key, _substitute(value, name, values))
-        if element.text and not _is_comment(element):
+        if element.text and element.tag is not etree.Comment:
             wanted_values |= _names(element.text)
             element.text = _substitute(element.text, name, values)
         for place in [child for child in element if child.tag == _PART]:
@@ -176,29 +175,8 @@ def _substitute(text: str, name: str, values: Values) -> str | None:
     return template.safe_substitute({key: str(value) for key, value in values.items()})
 
 
-def _set_or_drop(element: ElementTree.Element, key: str, value: str | None) -> None:
+def _set_or_drop(element: etree._Element, key: str, value: str | None) -> None:
     if value is None:
         del element.attrib[key]
     else:
         element.set(key, value)
-
-
-def _is_comment(element: ElementTree.Element) -> bool:
-    return element.tag is ElementTree.Comment  # type: ignore[comparison-overlap]  # typeshed knows text tags only
-
-
-def _lines(element: ElementTree.Element, indent: str) -> Iterator[str]:
-    content = (element.text or "").strip()
-    if _is_comment(element):
-        yield f"{indent}<!-- {' '.join(content.split())} -->"
-        return
-    attributes = "".join(f' {key}="{escape(value, _QUOTE)}"' for key, value in element.items())
-    if len(element):
-        yield f"{indent}<{element.tag}{attributes}>"
-        for child in element:
-            yield from _lines(child, indent + _INDENT)
-        yield f"{indent}</{element.tag}>"
-    elif content:
-        yield f"{indent}<{element.tag}{attributes}>{escape(content)}</{element.tag}>"
-    else:
-        yield f"{indent}<{element.tag}{attributes} />"

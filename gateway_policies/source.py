@@ -1,13 +1,25 @@
-"""XML with the place of everything in it, so that a complaint about a policy can name file, line and column. Pure."""
+"""The one reader of policy XML: lxml's elements, or nodes with the place of everything in them. Pure.
+
+lxml knows the line on which a start tag ends, and no columns. A complaint about a policy names file, line and column,
+so places are found by a search through the text beside it; the n-th start tag of the text is the n-th element.
+"""
 
 from __future__ import annotations
 
 import re
+from bisect import bisect
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from xml.parsers import expat
 
-_ATTRIBUTE = re.compile(rb"""([^\s=<>"'/]+)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
+from lxml import etree
+
+_MARKUP = re.compile(
+    r"""<!--.*?(?:-->|\Z)|<\?.*?(?:\?>|\Z)|<!\[CDATA\[(?P<cdata>.*?)(?:\]\]>|\Z)|(?P<doctype><!DOCTYPE)"""
+    r"""|(?P<end></[^<>]*>?)|<(?P<tag>[^\s<>/!?]+)(?P<attributes>(?:"[^<"]*"|'[^<']*'|[^<>"'])*)>""",
+    re.DOTALL,
+)
+"""All that begins with `<`. Nothing is searched twice, so that a text made to be slow is not."""
+_ATTRIBUTE = re.compile(r"""([^\s=<>"'/]+)\s*=\s*["']((?<=")[^"]*|(?<=')[^']*)["']""")
 DEEPEST = 64
 """Elements within each other; readers of the tree call themselves for each."""
 
@@ -62,85 +74,118 @@ class Node:
             yield from child.all()
 
 
-def parse(source: str, file: str) -> Node:
-    """The outermost element of a document.
+@dataclass
+class _Tag:
+    """Where a start tag, the values of its attributes and the first text of its element stand."""
+
+    place: Place
+    attributes: dict[str, Place]
+    text: Place | None = None
+
+
+def read(source: str, file: str, *, comments: bool = True) -> etree._Element:
+    """The outermost element of a document. Nothing outside of the text is read, whatever the text says.
 
     Raises:
-        PolicyFault: it is not well-formed, or has what policies have not: a document type, namespaces, endless depth.
+        PolicyFault: it is not well-formed, or has what no policy may: a document type, namespaces, endless depth.
     """
-    data = source.encode()
-    parser = expat.ParserCreate("utf-8")  # whatever a declaration says: the text was decoded already
-    parser.buffer_text = False  # or the place of a text would be that of its end
-    stack: list[Node] = []
-    roots: list[Node] = []
-    texts: dict[Node, list[Text]] = {}
+    _tags(source, file)
+    return _parsed(source, file, comments=comments)
 
-    def here() -> Place:
-        return Place(file, parser.CurrentLineNumber, parser.CurrentColumnNumber + 1)
 
-    def start(tag: str, attributes: dict[str, str]) -> None:
-        if any(name == "xmlns" or ":" in name for name in (tag, *attributes)):
-            raise PolicyFault(here(), f"<{tag}> uses an XML namespace, which policies have not")
-        if len(stack) == DEEPEST:
-            raise PolicyFault(here(), f"<{tag}> is nested too deeply; allowed: {DEEPEST} elements")
-        places = _attribute_places(data, parser.CurrentByteIndex, file)
-        node = Node(tag, here(), {name: Text(value, places[name]) for name, value in attributes.items()})
-        (stack[-1].children if stack else roots).append(node)
-        stack.append(node)
+def parse(source: str, file: str) -> Node:
+    """`read`, without comments and with the place of everything; raises the same."""
+    tags = iter(_tags(source, file))
+    return _node(_parsed(source, file, comments=False), tags)
 
-    def characters(text: str) -> None:
-        texts.setdefault(stack[-1], []).append(Text(text, here()))
 
-    def doctype(*_: object) -> None:
-        raise PolicyFault(here(), "has a document type (<!DOCTYPE …>), which policies have not")
+def lines(element: etree._Element, indent: str, depth: int = 0) -> Iterator[str]:
+    """An element in one layout, whatever its file looks like: attributes on one line, no blanks around a text."""
+    before, content = indent * depth, (element.text or "").strip()
+    if element.tag is etree.Comment:
+        yield f"{before}<!-- {' '.join(content.split())} -->"
+        return
+    opening = f"{before}<{element.tag}" + "".join(f' {key}="{_quoted(value)}"' for key, value in element.items())
+    if len(element):
+        yield f"{opening}>{_escaped(content)}"
+        for child in element:
+            yield from lines(child, indent, depth + 1)
+        yield f"{before}</{element.tag}>"
+    elif content:
+        yield f"{opening}>{_escaped(content)}</{element.tag}>"
+    else:
+        yield f"{opening} />"
 
-    def end(_: str) -> None:
-        node = stack.pop()
-        node.text = _joined(texts.pop(node, []))
 
-    parser.StartDoctypeDeclHandler = doctype
-    parser.StartElementHandler = start
-    parser.EndElementHandler = end
-    parser.CharacterDataHandler = characters
+def _escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _quoted(value: str) -> str:
+    text = _escaped(value).replace('"', "&quot;")
+    return text.replace("\n", "&#10;").replace("\r", "&#13;").replace("\t", "&#9;")
+
+
+def _parsed(source: str, file: str, *, comments: bool) -> etree._Element:
+    parser = etree.XMLParser(
+        encoding="utf-8",  # whatever a declaration says: the text was decoded already
+        resolve_entities=False,
+        load_dtd=False,
+        no_network=True,
+        huge_tree=False,
+        remove_comments=not comments,
+        remove_pis=True,
+    )
     try:
-        parser.Parse(data, True)
-    except expat.ExpatError as error:
-        place = Place(file, error.lineno, error.offset + 1)
-        raise PolicyFault(place, f"is not well-formed XML ({expat.errors.messages[error.code]})") from None
-    return roots[0]
+        return etree.fromstring(source.encode(), parser)
+    except etree.XMLSyntaxError as error:
+        line, column = error.position
+        reason = (error.msg or "").split(", line ")[0]
+        raise PolicyFault(Place(file, line, column), f"is not well-formed XML ({reason})") from None
 
 
-def _joined(pieces: list[Text]) -> Text | None:
-    """The text without blanks around it, at the place of its first character; None when it is blank."""
-    whole = "".join(piece.value for piece in pieces).strip()
-    if not whole:
-        return None
-    first = next(piece for piece in pieces if piece.value.strip())
-    return Text(whole, first.place.shifted(len(first.value) - len(first.value.lstrip())))
+def _node(element: etree._Element, tags: Iterator[_Tag]) -> Node:
+    tag = next(tags)
+    attributes = {name: Text(value, tag.attributes[name]) for name, value in element.items()}
+    children = [_node(child, tags) for child in element]
+    text = "".join([element.text or "", *(child.tail or "" for child in element)]).strip()
+    return Node(element.tag, tag.place, attributes, children, Text(text, tag.text or tag.place) if text else None)
 
 
-def _attribute_places(data: bytes, start: int, file: str) -> dict[str, Place]:
-    """Where the value of each attribute of the tag at `start` begins."""
-    places = {}
-    position = start + 1
-    end = _tag_end(data, start)
-    while found := _ATTRIBUTE.search(data, position, end):
-        value = found.start(2) if found[2] is not None else found.start(3)
-        line_start = data.rfind(b"\n", 0, value) + 1
-        column = len(data[line_start:value].decode()) + 1
-        places[found[1].decode()] = Place(file, data.count(b"\n", 0, value) + 1, column)
-        position = found.end()
-    return places
+def _tags(source: str, file: str) -> list[_Tag]:
+    starts = [0, *(found.end() for found in re.finditer("\n", source))]
 
+    def place(position: int) -> Place:
+        line = bisect(starts, position)
+        return Place(file, line, position - starts[line - 1] + 1)
 
-def _tag_end(data: bytes, start: int) -> int:
-    quote = b""
-    for position in range(start, len(data)):
-        char = data[position : position + 1]
-        if quote:
-            quote = b"" if char == quote else quote
-        elif char in (b'"', b"'"):
-            quote = char
-        elif char == b">":
-            return position
-    return len(data)
+    def text(start: int, end: int) -> None:
+        blanks = len(source[start:end]) - len(source[start:end].lstrip())
+        if inside and inside[-1].text is None and start + blanks < end:
+            inside[-1].text = place(start + blanks)
+
+    found: list[_Tag] = []
+    inside: list[_Tag] = []
+    position = 0
+    for markup in _MARKUP.finditer(source):
+        text(position, markup.start())
+        position = markup.end()
+        if markup["doctype"]:
+            raise PolicyFault(place(markup.start()), "has a document type (<!DOCTYPE …>); policies have none")
+        if markup["cdata"]:
+            text(*markup.span("cdata"))
+        elif markup["end"]:
+            del inside[-1:]
+        elif name := markup["tag"]:
+            at = place(markup.start())
+            values = {
+                value[1]: place(value.start(2)) for value in _ATTRIBUTE.finditer(source, *markup.span("attributes"))
+            }
+            if any(word == "xmlns" or ":" in word for word in (name, *values)):
+                raise PolicyFault(at, f"<{name}> uses an XML namespace; policies have none")
+            if len(inside) == DEEPEST:
+                raise PolicyFault(at, f"<{name}> is nested too deeply; allowed: {DEEPEST} elements")
+            found.append(_Tag(at, values))
+            if not markup["attributes"].endswith("/"):
+                inside.append(found[-1])
+    return found

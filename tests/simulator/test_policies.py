@@ -23,7 +23,7 @@ from tests.simulator.gateway_builders import backend, policy_inputs, product, pr
         ('<include-fragment fragment-id="none" />', r"Policy fragment with id 'none' could not be found"),
         ("<set-header name='a'><value>{{missing}}</value></set-header>", r"Cannot find a property 'missing'"),
         ("<forward-request />", r"'forward-request': this policy is not allowed in section 'inbound'"),
-        ("<broken>", r"'policies' is not well-formed XML on line 1"),
+        ("<broken>", r"'policies', line 1, column \d+: is not well-formed XML \(.* mismatch: broken"),
     ],
 )
 def test_policies_that_do_not_hold(service, inbound, words):

@@ -6,13 +6,15 @@ stores neither text: a GET returns its own indentation with CRLF line ends (docs
 
 from __future__ import annotations
 
-import html
 import re
-import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from lxml import etree
+
+from gateway_policies.source import PolicyFault, lines
+from gateway_policies.source import read as read_xml
 from simulator.azure.errors import ArmError, bad_request
 
 SECTIONS: Final = ("inbound", "backend", "outbound", "on-error")
@@ -80,19 +82,17 @@ def read(text: str, policy_format: str, root: str, *, is_global: bool = False) -
     """
     source = text if policy_format == "xml" else escape_expressions(text)
     try:
-        tree = ET.fromstring(source)  # noqa: S314 - see the import
-    except ET.ParseError as error:
-        line, column = error.position
+        tree = read_xml(source, f"'{root}'", comments=False)
+    except PolicyFault as fault:
         hint = " In format 'xml' expressions must be XML-escaped; use 'rawxml'." if policy_format == "xml" else ""
-        reason = str(error).split(":", 1)[0]
-        raise validation_error(
-            f"'{root}' is not well-formed XML on line {line}, column {column + 1}: {reason}.{hint}"
-        ) from error
+        raise validation_error(f"{fault}.{hint}") from fault
     if tree.tag != root:
         raise validation_error(f"Error in element '{tree.tag}' on line 1, column 2: the root element must be '{root}'.")
     statements = tuple(_statements(tree, root))
     _require_places(tree, statements, root, is_global=is_global)
-    return PolicyDocument(text=_layout(tree), statements=statements, named_values=frozenset(NAMED_VALUE.findall(text)))
+    return PolicyDocument(
+        text="\r\n".join(lines(tree, "\t")), statements=statements, named_values=frozenset(NAMED_VALUE.findall(text))
+    )
 
 
 def escape_expressions(text: str) -> str:
@@ -152,7 +152,7 @@ def _string_end(text: str, start: int) -> int:
     return len(text)
 
 
-def _statements(tree: ET.Element, root: str) -> Iterator[Statement]:
+def _statements(tree: etree._Element, root: str) -> Iterator[Statement]:
     if root == "fragment":
         for element in tree.iter():
             if element is not tree:
@@ -164,7 +164,7 @@ def _statements(tree: ET.Element, root: str) -> Iterator[Statement]:
                 yield Statement(str(element.tag), str(section.tag), dict(element.attrib))
 
 
-def _require_places(tree: ET.Element, statements: tuple[Statement, ...], root: str, *, is_global: bool) -> None:
+def _require_places(tree: etree._Element, statements: tuple[Statement, ...], root: str, *, is_global: bool) -> None:
     if root == "policies":
         for section in tree:
             if section.tag not in SECTIONS:
@@ -179,29 +179,3 @@ def _require_places(tree: ET.Element, statements: tuple[Statement, ...], root: s
             raise validation_error(
                 f"Error in element '{statement.name}': this policy is not allowed in section '{statement.section}'."
             )
-
-
-def _quoted(value: str) -> str:
-    # `xml.sax.saxutils` would do, at the price of importing all of urllib and ssl.
-    text = html.escape(value, quote=False).replace('"', "&quot;")
-    return '"' + text.replace("\n", "&#10;").replace("\r", "&#13;").replace("\t", "&#9;") + '"'
-
-
-def _layout(tree: ET.Element) -> str:
-    return "\r\n".join(_lines(tree, 0))
-
-
-def _lines(element: ET.Element, depth: int) -> Iterator[str]:
-    indent = "\t" * depth
-    attributes = "".join(f" {name}={_quoted(value)}" for name, value in element.attrib.items())
-    text = (element.text or "").strip()
-    children = list(element)
-    if not children and not text:
-        yield f"{indent}<{element.tag}{attributes} />"
-    elif not children:
-        yield f"{indent}<{element.tag}{attributes}>{html.escape(text, quote=False)}</{element.tag}>"
-    else:
-        yield f"{indent}<{element.tag}{attributes}>{html.escape(text, quote=False)}"
-        for child in children:
-            yield from _lines(child, depth + 1)
-        yield f"{indent}</{element.tag}>"

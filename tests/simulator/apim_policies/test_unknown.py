@@ -73,7 +73,7 @@ def test_an_unknown_thing_is_refused_where_it_stands(inside: str, column: int, s
 
 
 def test_documents_that_are_none_are_refused() -> None:
-    assert fault("<policies><inbound></policies>").startswith("own.xml, line 1, column 22: is not well-formed XML")
+    assert fault("<policies><inbound></policies>").startswith("own.xml, line 1, column 31: is not well-formed XML")
     assert fault("<fragment />") == "own.xml, line 1, column 1: <fragment> is not <policies>"
     assert "<inbond> is not known inside <policies>" in fault("<policies><inbond /></policies>")
 
@@ -93,7 +93,7 @@ def test_the_lab_knows_no_more_than_our_policies_use() -> None:
 
 @pytest.mark.parametrize("place", ["Place", "Text"])
 def test_places_are_counted_from_one_in_characters(place: str) -> None:
-    root = parse("<a>\n <é b=\"x\"\n  c='ö@(1)'> \n  täxt</é></a>", "f")
+    root = parse("<a>\n <é b=\"x\"\n  c='ö@(1)'> \n  <!-- > --><b x='>' />täxt</é></a>", "f")
     (child,) = root.children
     assert (child.place.line, child.place.column) == (2, 2)
     if place == "Place":
@@ -101,7 +101,7 @@ def test_places_are_counted_from_one_in_characters(place: str) -> None:
         assert found == {"b": (2, 8), "c": (3, 6)}
     else:
         assert child.text is not None
-        assert (child.text.value, child.text.place.line, child.text.place.column) == ("täxt", 4, 3)
+        assert (child.text.value, child.text.place.line, child.text.place.column) == ("täxt", 4, 24)
 
 
 def test_named_values_are_filled_in() -> None:

@@ -123,7 +123,8 @@ def test_a_header_for_consumed_tokens_is_refused() -> None:
 
 def test_what_is_not_xml_is_told_by_line_and_column() -> None:
     assert broken("<policies>\n  <inbound>\n</policies>") == [
-        "policy, line 3, column 3: is not well-formed XML (mismatched tag)"
+        "policy, line 3, column 12: is not well-formed XML "
+        "(Opening and ending tag mismatch: inbound line 2 and policies)"
     ]
     assert any("outermost element is <policies>" in sentence for sentence in broken("<policy />"))
 

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections.abc import Mapping
 from typing import Any
 
+from huddle.client import stack_outputs
 from infra import engine
 from plan import stack_file
 from plan.errors import Fault, InputError
-
-TIMEOUT_S = 120.0
-_NO_STACK = "no stack named "
-"""How the pinned Pulumi begins when its backend has no such stack (seen, 3.274.1)."""
 
 
 class NoStackError(InputError):
@@ -30,31 +25,17 @@ def outputs(stack: str) -> Mapping[str, Any]:
     """
     found = engine.locate()
     file = f"stacks/Pulumi.{stack}.yaml"
-    line = [str(found.pulumi), "stack", "output", "--json", "--non-interactive", "--stack", stack]
     try:
-        answer = subprocess.run(
-            line,
-            env=found.environment(),
-            cwd=stack_file.ROOT,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
+        return stack_outputs.read(
+            stack, found.environment(), pulumi=str(found.pulumi), cwd=stack_file.ROOT, secrets=False
         )
-    except subprocess.TimeoutExpired:
-        raise InputError(Fault(file, "", f"Pulumi did not give the stack's outputs within {TIMEOUT_S:g} s")) from None
-    if answer.returncode:
-        told = [text.removeprefix("error: ") for text in answer.stderr.splitlines() if text.strip()]
-        reason = told[-1] if told else "it says nothing"
-        if reason.startswith(_NO_STACK):
-            raise NoStackError(
-                Fault(file, "", f"{reason} where Pulumi is logged in; run `make up STACK={stack}` first")
-            )
+    except stack_outputs.StackOutputsError as error:
+        if error.no_stack:
+            said = f"{error.reason} where Pulumi is logged in; run `make up STACK={stack}` first"
+            raise NoStackError(Fault(file, "", said)) from None
         step = "log in where its state is (`make pulumi ARGS='login …'`)"
-        raise InputError(Fault(file, "", f"Pulumi can't read the stack's state: {reason}; {step}"))
-    known: Mapping[str, Any] = json.loads(answer.stdout or "{}")
-    return known
+        said = f"Pulumi can't read the stack's state: {error.reason}; {step}" if error.reason else str(error)
+        raise InputError(Fault(file, "", said)) from None
 
 
 def gateway_id(known: Mapping[str, Any], stack: str) -> str:

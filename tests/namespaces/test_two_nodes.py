@@ -133,7 +133,7 @@ def test_a_frozen_engine_is_seen_held_back_and_brought_back(serving: Pair) -> No
     """The worker's engine stops moving: SIGSTOP, which leaves /health at 200."""
     node = serving.worker
     node.host.start(PROBE)
-    node.wait(lambda: '"verdict": "well"' in node.host.log(PROBE), "a well engine")
+    node.wait(lambda: '"verdict": "healthy"' in node.host.log(PROBE), "a healthy engine")
     frozen = node.host.run("pkill", "--signal=STOP", "--full", "EngineCore|VLLM::Worker")
     assert frozen.returncode == 0
     assert node.ask("GET", "http://127.0.0.1:5005/health")["status"] == 200

@@ -340,7 +340,7 @@ def test_status_for_people_and_scripts(node: Node, first: Bundle, show: Show) ->
     """`huddle status --json` of the booted guest names bundle, phases and verdict; exit code 0 when it serves."""
     assert node.apply(first).code == 0
     ask, user = "huddle status --json", node.plan.compute.admin_username
-    # The probe calls an engine well only after a token that it has seen itself, which may be after the apply's end.
+    # The probe calls an engine healthy only after a token that it has seen itself, which may be after the apply's end.
     eventually(lambda: node.shell.run(ask, user=user).code == 0, "the probe has seen a token")
     status = json.loads(node.shell.out(ask, user=user))
     assert status["serves"]

@@ -1,4 +1,4 @@
-"""The planner's verdicts: what fits, what is refused and with which sentence, and what must always hold."""
+"""The planner's answers: what fits, what is refused and with which sentence, and what must always hold."""
 
 import json
 import math
@@ -19,14 +19,14 @@ MODELS = registry.load().models
 FABRICS = [name for name, fabric in gpus.fabrics().items() if fabric.scope is gpus.Scope.NETWORK]
 
 
-def check(name: str, **given_) -> planner.Verdict:
+def check(name: str, **given_) -> planner.FitResult:
     return planner.check(MODELS[name], **given_)
 
 
 class TestRefusals:
     def test_tp_8_pp_2_on_8_gpus_and_405b_in_bf16(self):
-        verdict = check("llama-3.1-405b", gpu="h100-sxm", gpus_per_node=8, tp=8, pp=2)
-        first, second = verdict.refusals
+        fit = check("llama-3.1-405b", gpu="h100-sxm", gpus_per_node=8, tp=8, pp=2)
+        first, second = fit.refusals
         assert first.startswith("TP 8 × PP 2 needs 16 GPUs and there are 8; TP × PP must equal")
         assert second.startswith("llama-3.1-405b in bf16 weighs 756 GiB, more than the 570 GiB that 8 × h100-sxm grant")
         assert "in FP8 (quantization: fp8) it would fit here as TP 8 × PP 1" in second
@@ -53,8 +53,8 @@ class TestRefusals:
         ],
     )
     def test_one_sentence_each(self, name, given_, sentence):
-        verdict = check(name, **{"gpu": "h100-nvl", **given_})
-        assert any(sentence in refusal for refusal in verdict.refusals), verdict.refusals
+        fit = check(name, **{"gpu": "h100-nvl", **given_})
+        assert any(sentence in refusal for refusal in fit.refusals), fit.refusals
 
     def test_a_context_that_does_not_fit_gets_the_longest_that_does(self):
         short = check("qwen3-32b", gpu="h100-sxm", max_model_len=40960)
@@ -86,31 +86,31 @@ class TestRefusals:
 
 class TestRecommendations:
     def test_a_3b_model_on_two_nodes_gets_replicas_and_the_price_of_tensor_parallel(self):
-        verdict = check("llama-3.2-3b", gpu="h100-nvl", nodes=2)
-        assert verdict.layout == Layout(1, 1, 2)
-        advice = verdict.notes[0]
+        fit = check("llama-3.2-3b", gpu="h100-nvl", nodes=2)
+        assert fit.layout == Layout(1, 1, 2)
+        advice = fit.notes[0]
         assert advice.startswith("run replicas: 2 replicas give ")
         assert "tensor parallel over 40 Gb/s TCP gives" in advice
         assert "56 all-reduces cost 3.2 ms on every token" in advice
 
     def test_the_seeds_gpt_oss_fits_one_gpu(self):
-        verdict = check("gpt-oss-20b", gpu="h100-nvl", nodes=2)
-        assert verdict.layout == Layout(1, 1, 2)
-        assert "the registry says TP 2 × PP 1; this plan is TP 1 × PP 1" in verdict.notes
-        assert 12 < verdict.memory.weights_gib < 13.5
+        fit = check("gpt-oss-20b", gpu="h100-nvl", nodes=2)
+        assert fit.layout == Layout(1, 1, 2)
+        assert "the registry says TP 2 × PP 1; this plan is TP 1 × PP 1" in fit.notes
+        assert 12 < fit.memory.weights_gib < 13.5
 
     @given(st.integers(1, 3_000))
     def test_divisors_are_all_there_and_rise(self, number):
         assert divisors(number) == [d for d in range(1, number + 1) if number % d == 0]
 
     def test_tensor_inside_a_node_pipeline_across(self):
-        verdict = check("llama-3.1-405b", gpu="h100-sxm", gpus_per_node=8, nodes=2)
-        assert verdict.layout == Layout(8, 2, 1)
+        fit = check("llama-3.1-405b", gpu="h100-sxm", gpus_per_node=8, nodes=2)
+        assert fit.layout == Layout(8, 2, 1)
 
     def test_seed_001s_86_gb(self):
-        verdict = check("llama-3.2-3b", gpu="h100-nvl")
-        assert memory.reserved_mib(verdict.hardware.gpu, 0.9) == 86_247
-        assert "0.9 × 95,830 = 86,247 MiB" in verdict.explain()
+        fit = check("llama-3.2-3b", gpu="h100-nvl")
+        assert memory.reserved_mib(fit.hardware.gpu, 0.9) == 86_247
+        assert "0.9 × 95,830 = 86,247 MiB" in explain.text(fit)
 
     @pytest.mark.parametrize(
         ("name", "gpu", "ceiling"), [("llama-3.1-8b", "h100-sxm", 209), ("llama-3.1-8b", "h100-nvl", 245)]
@@ -190,21 +190,21 @@ class TestAlways:
     @given(NAMES, MACHINES)
     @settings(max_examples=30, deadline=None)
     def test_a_chosen_layout_obeys_every_rule(self, name, machine):
-        verdict = check(
+        fit = check(
             name,
             gpu=machine.gpu.name,
             gpus_per_node=machine.gpus_per_node,
             nodes=machine.nodes,
             fabric=machine.network.name,
         )
-        shape, layout = verdict.shape, verdict.layout
-        if verdict.fits:
+        shape, layout = fit.shape, fit.layout
+        if fit.fits:
             assert layout.world * layout.replicas == machine.total
             assert shape.heads % layout.tensor == 0
             assert shape.kv_heads % layout.tensor == 0 or layout.tensor % shape.kv_heads == 0
             assert layout.tensor <= machine.gpus_per_node or machine.network.rdma
-            assert verdict.memory.sequences(verdict.ask.max_model_len) >= 1
-            assert verdict.memory.loaded_mib <= machine.gpu.visible_gib * 1024 + 1
+            assert fit.memory.sequences(fit.ask.max_model_len) >= 1
+            assert fit.memory.loaded_mib <= machine.gpu.visible_gib * 1024 + 1
         else:
             fitting = [
                 tried
@@ -220,8 +220,8 @@ class TestAlways:
                 ).fits
             ]
             assert fitting == []
-        assert verdict.explain()
-        json.dumps(explain.data(verdict))
+        assert explain.text(fit)
+        json.dumps(explain.data(fit))
 
     @given(NAMES, MACHINES, st.sampled_from([1, 2, 4, 8]), st.sampled_from([1, 2, 4]))
     @settings(max_examples=40, deadline=None)

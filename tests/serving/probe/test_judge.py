@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from huddle.probe.judge import Action, Policy, State, Verdict, judge
+from huddle.probe.judge import Action, HealthStatus, Policy, State, judge
 from huddle.probe.reading import Answer, Canary, Reading
 
 POLICY = Policy()
@@ -47,7 +47,7 @@ class World:
         assert self.see() == (Action.CANARY,)
         self.see(moves=True, canary=Canary.COMPLETED)
         self.see()
-        assert self.state.verdict is Verdict.WELL
+        assert self.state.health is HealthStatus.HEALTHY
         return self
 
 
@@ -56,7 +56,7 @@ def test_a_new_engine_is_ready_once_a_canary_has_come_back_and_not_before() -> N
     world.see(Answer.REFUSED)
     world.see()
     world.see(canary=Canary.ASKED)
-    assert (world.state.verdict, world.state.ready) == (Verdict.STARTING, False)
+    assert (world.state.health, world.state.ready) == (HealthStatus.STARTING, False)
     world.see(moves=True, canary=Canary.COMPLETED)
     world.see()
     assert world.state.ready
@@ -72,10 +72,10 @@ def test_a_slow_first_token_is_waited_for_longer_than_a_stall() -> None:
 def test_requests_without_a_token_are_held_back_then_the_engine_is_ended() -> None:
     world = World().serve()
     due = world.run(POLICY.suspect_after_s, running=8)
-    assert (due, world.state.verdict, world.state.ready) == ([Action.EVIDENCE], Verdict.SUSPECT, False)
+    assert (due, world.state.health, world.state.ready) == ([Action.EVIDENCE], HealthStatus.SUSPECT, False)
     assert world.state.reason == "8 requests and no token for 10 s"
-    due = world.run(POLICY.sick_after_s - POLICY.suspect_after_s, running=8)
-    assert (due, world.state.verdict) == ([Action.RESTART], Verdict.SICK)
+    due = world.run(POLICY.unhealthy_after_s - POLICY.suspect_after_s, running=8)
+    assert (due, world.state.health) == ([Action.RESTART], HealthStatus.UNHEALTHY)
     assert world.state.reason == "8 requests and no token for 30 s"
 
 
@@ -83,7 +83,7 @@ def test_a_frozen_engine_that_was_idle_shows_in_the_canary() -> None:
     world = World().serve()
     due = world.run(POLICY.idle_canary_s)
     assert due == [Action.CANARY]
-    due = world.run(POLICY.sick_after_s, canary=Canary.ASKED)
+    due = world.run(POLICY.unhealthy_after_s, canary=Canary.ASKED)
     assert due == [Action.EVIDENCE, Action.RESTART]
     assert world.state.reason == "a canary of one token has not come back for 30 s"
 
@@ -91,7 +91,7 @@ def test_a_frozen_engine_that_was_idle_shows_in_the_canary() -> None:
 def test_a_canary_that_fails_is_asked_again_before_the_engine_is_ended() -> None:
     world = World().serve()
     assert Action.CANARY in world.see(canary=Canary.FAILED)
-    due = world.run(POLICY.sick_after_s - STEP)
+    due = world.run(POLICY.unhealthy_after_s - STEP)
     assert Action.CANARY in due
     assert due[-1] is Action.RESTART or Action.RESTART in world.see()
 
@@ -100,7 +100,7 @@ def test_a_canary_that_comes_back_after_a_failed_one_clears_it() -> None:
     world = World().serve()
     world.see(canary=Canary.FAILED)
     world.see(moves=True, canary=Canary.COMPLETED)
-    assert world.run(POLICY.sick_after_s) == []
+    assert world.run(POLICY.unhealthy_after_s) == []
     assert world.state.ready
 
 
@@ -109,13 +109,13 @@ def test_an_engine_that_moves_again_is_ready_only_after_a_while() -> None:
     world.run(POLICY.suspect_after_s, running=8)
     world.see(moves=True, running=8)
     assert not world.state.ready
-    world.run(POLICY.well_after_s, moves=True, running=8)
+    world.run(POLICY.healthy_after_s, moves=True, running=8)
     assert world.state.ready
 
 
 def test_a_server_that_does_not_answer_is_ended() -> None:
     world = World().serve()
-    due = world.run(POLICY.sick_after_s, answer=Answer.LATE)
+    due = world.run(POLICY.unhealthy_after_s, answer=Answer.LATE)
     assert due == [Action.EVIDENCE, Action.RESTART]
     assert world.state.reason == "the engine's server has not answered for 30 s"
 
@@ -135,11 +135,11 @@ def late(world: World, seconds: float, pace: float) -> list[Action]:
 @given(st.integers(0, 5), PACE)
 def test_an_engine_that_is_late_from_the_first_reading_is_ended_as_after_any_stall(refused: int, pace: float) -> None:
     """A probe that starts beside a frozen engine (no refusal first), and a new engine that freezes as it listens."""
-    stalled = World().serve().run(POLICY.sick_after_s, answer=Answer.LATE)
+    stalled = World().serve().run(POLICY.unhealthy_after_s, answer=Answer.LATE)
     world = World()
     world.run(refused * STEP, answer=Answer.REFUSED)
     assert late(world, POLICY.first_token_s + pace, pace) == stalled == [Action.EVIDENCE, Action.RESTART]
-    assert (world.state.verdict, len(world.state.restarts)) == (Verdict.SICK, 1)
+    assert (world.state.health, len(world.state.restarts)) == (HealthStatus.UNHEALTHY, 1)
     assert world.state.reason.startswith("the engine's server has not answered for 1")
 
 
@@ -150,7 +150,7 @@ def test_an_engine_that_is_late_for_less_than_its_patience_is_left_alone(
     world = World()
     world.run(refused * STEP, answer=Answer.REFUSED)
     assert late(world, POLICY.first_token_s * share - pace, pace) == []
-    assert world.state.verdict is Verdict.STARTING
+    assert world.state.health is HealthStatus.STARTING
 
 
 @given(PACE)
@@ -164,7 +164,7 @@ def test_the_patience_begins_anew_when_the_engine_does(pace: float) -> None:
 def test_an_engine_that_is_loading_is_waited_for_without_end() -> None:
     world = World()
     assert world.run(3600, answer=Answer.REFUSED) == []
-    assert (world.state.verdict, world.state.stalled_s) == (Verdict.STARTING, 0.0)
+    assert (world.state.health, world.state.stalled_s) == (HealthStatus.STARTING, 0.0)
 
 
 @pytest.mark.parametrize("readings", [1, 2, 50])
@@ -173,7 +173,7 @@ def test_counters_seen_for_the_first_time_are_no_progress(readings: int) -> None
     world = World(work=1000.0)
     world.run(readings * STEP, answer=Answer.LATE)
     assert world.see() == (Action.CANARY,)
-    assert world.state.verdict is Verdict.STARTING
+    assert world.state.health is HealthStatus.STARTING
     assert Action.RESTART not in world.run(POLICY.first_token_s - STEP, canary=Canary.ASKED)
     assert world.run(STEP, canary=Canary.ASKED) == [Action.EVIDENCE, Action.RESTART]
 
@@ -181,7 +181,7 @@ def test_counters_seen_for_the_first_time_are_no_progress(readings: int) -> None
 def test_an_engine_that_is_starting_is_not_ended() -> None:
     world = World().serve()
     assert world.run(3600, answer=Answer.REFUSED) == []
-    assert world.state.verdict is Verdict.STARTING
+    assert world.state.health is HealthStatus.STARTING
 
 
 def test_an_idle_engine_is_asked_now_and_then_and_stays_ready() -> None:
@@ -197,7 +197,7 @@ def test_after_three_restarts_in_an_hour_it_gives_up_once() -> None:
     due: list[Action] = []
     for _ in range(6):
         world.serve()
-        due += world.run(POLICY.sick_after_s + 4 * STEP, running=1)
+        due += world.run(POLICY.unhealthy_after_s + 4 * STEP, running=1)
     assert due.count(Action.RESTART) == POLICY.most_restarts
     assert due.count(Action.GIVE_UP) == 3  # once for each new life that froze
     assert world.state.reason.endswith("; 3 restarts within 60 min did not help")
@@ -207,10 +207,10 @@ def test_an_hour_later_it_tries_again() -> None:
     world = World()
     for _ in range(4):
         world.serve()
-        world.run(POLICY.sick_after_s + STEP, running=1)
+        world.run(POLICY.unhealthy_after_s + STEP, running=1)
     world.run(POLICY.window_s, answer=Answer.REFUSED)
     world.serve()
-    assert Action.RESTART in world.run(POLICY.sick_after_s + STEP, running=1)
+    assert Action.RESTART in world.run(POLICY.unhealthy_after_s + STEP, running=1)
 
 
 @given(st.lists(st.floats(POLICY.longest_gap_s + 0.1, 10_000), min_size=1, max_size=50))
@@ -234,7 +234,7 @@ def test_whatever_happens_it_restarts_seldom_and_only_a_ready_node_is_well(seen:
         if Action.RESTART in due:
             restarts.append(world.at_s)
             assert not world.state.ready
-        assert world.state.ready == (world.state.verdict is Verdict.WELL)
+        assert world.state.ready == (world.state.health is HealthStatus.HEALTHY)
     for start in restarts:
         assert sum(start <= at < start + POLICY.window_s for at in restarts) <= POLICY.most_restarts
 
@@ -252,7 +252,7 @@ def test_a_freeze_is_always_seen_within_its_deadline_and_a_reading(running: int,
     world = World().serve()
     due: list[Action] = []
     waited = 0.0
-    while waited < POLICY.sick_after_s + passed:
+    while waited < POLICY.unhealthy_after_s + passed:
         due += world.see(running=running, passed=passed)
         waited += passed
     assert due == [Action.EVIDENCE, Action.RESTART]

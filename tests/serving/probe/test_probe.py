@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from huddle.engine import query
 from huddle.probe import ladder, reading, verdict
 from huddle.probe.judge import Policy
 from huddle.probe.reading import Answer, Canary, Engine, Reading
@@ -77,13 +78,14 @@ def fake() -> Iterator[FakeEngine]:
 
 
 def test_counters_are_summed_over_engines_and_nothing_else_counts() -> None:
-    found = reading.parse(METRICS)
+    found = query.sums(METRICS, (*reading.WORK, query.RUNNING, query.WAITING))
     assert sum(found[name] for name in reading.WORK) == 35
-    assert (found[reading.RUNNING], found[reading.WAITING]) == (2, 1)
+    assert (found[query.RUNNING], found[query.WAITING]) == (2, 1)
 
 
 def test_metrics_without_the_known_names_are_no_work() -> None:
-    assert set(reading.parse("nonsense\nvllm:num_requests_running{} x\n").values()) == {0.0}
+    found = query.sums("nonsense\nvllm:num_requests_running{} x\n", (query.RUNNING, query.WAITING))
+    assert found == {query.RUNNING: 0.0, query.WAITING: 0.0}
 
 
 def test_a_reading_holds_work_and_requests(fake: FakeEngine) -> None:
@@ -123,11 +125,11 @@ def test_a_frozen_engine_keeps_its_metrics_and_its_canary(fake: FakeEngine) -> N
 class TestVerdict:
     def test_it_is_read_as_it_was_written(self, tmp_path: Path) -> None:
         path = tmp_path / "verdict.json"
-        verdict.write(path, verdict="sick", ready=False, reason="no token for 30 s", restarts=1)
+        verdict.write(path, verdict="unhealthy", ready=False, reason="no token for 30 s", restarts=1)
         said = verdict.read(path)
         assert said is not None
         assert (said.verdict, said.ready, said.reason, said.restarts, said.stale) == (
-            "sick",
+            "unhealthy",
             False,
             "no token for 30 s",
             1,
@@ -136,12 +138,12 @@ class TestVerdict:
         assert verdict.objection(path) == "no token for 30 s"
         assert path.stat().st_mode & 0o777 == 0o644, "the wrapper has a user of its own"
 
-    def test_a_well_engine_and_a_silent_probe_object_to_nothing(self, tmp_path: Path) -> None:
+    def test_a_healthy_engine_and_a_silent_probe_object_to_nothing(self, tmp_path: Path) -> None:
         path = tmp_path / "verdict.json"
         assert verdict.objection(path) is None
-        verdict.write(path, verdict="well", ready=True, reason="tokens come", restarts=0)
+        verdict.write(path, verdict="healthy", ready=True, reason="tokens come", restarts=0)
         assert verdict.objection(path) is None
-        verdict.write(path, verdict="sick", ready=False, reason="x", restarts=0)
+        verdict.write(path, verdict="unhealthy", ready=False, reason="x", restarts=0)
         assert verdict.objection(path, time.time() + verdict.STALE_AFTER_S + 1) is None
 
     @pytest.mark.parametrize("text", ["", "[]", '{"verdict": "well"}', '{"at": "x"}'])
@@ -188,7 +190,7 @@ def test_a_frozen_engine_is_held_back_and_ended_with_evidence(
     fake: FakeEngine, unit: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
     """The whole loop, with limits of the test: counters that stand still while requests run."""
-    policy = Policy(interval_s=0.05, suspect_after_s=0.3, sick_after_s=0.8, well_after_s=0.1, first_token_s=0.8)
+    policy = Policy(interval_s=0.05, suspect_after_s=0.3, unhealthy_after_s=0.8, healthy_after_s=0.1, first_token_s=0.8)
     watch = Watch(Engine("127.0.0.1", fake.port, 5), policy, tmp_path / "v", tmp_path / "evidence", ladder.UNIT)
     stop = threading.Event()
     thread = threading.Thread(target=watch.run, args=(stop,))

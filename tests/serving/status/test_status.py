@@ -54,7 +54,7 @@ def show(*words: str) -> Any:
 
 def test_a_serving_node_is_told_in_one_object(ledger: Ledger, sources: Sources) -> None:
     ledger.finish(State.SERVING, BUNDLE)
-    verdict.write(sources.verdict, verdict="well", ready=True, reason="tokens come", restarts=0)
+    verdict.write(sources.verdict, verdict="healthy", ready=True, reason="tokens come", restarts=0)
     done = show("--json")
     found = json.loads(done.stdout)
     assert done.exit_code == 0
@@ -63,20 +63,20 @@ def test_a_serving_node_is_told_in_one_object(ledger: Ledger, sources: Sources) 
     assert (found["bundle"], found["gpus"], found["ray_nodes"]) == (BUNDLE, 1, 2)
     assert found["models"] == [{"model": "hl", "prompt_sha256": "5" * 64}]
     assert found["versions"] == {"vllm": "0.26.0"}
-    assert found["probe"]["verdict"] == "well"
+    assert found["probe"]["verdict"] == "healthy"
 
 
 def test_a_person_sees_the_same(ledger: Ledger, sources: Sources) -> None:
     ledger.warn("1 of 2 nodes have not joined Ray")
     ledger.note(weights={"model": "llama-3.2-3b", "version": "0123456789ab"})
     ledger.finish(State.SERVING, BUNDLE)
-    verdict.write(sources.verdict, verdict="well", ready=True, reason="tokens come", restarts=2)
+    verdict.write(sources.verdict, verdict="healthy", ready=True, reason="tokens come", restarts=2)
     text = show().stdout
     for line in (
         f"node      {NODE}",
         "state     serving",
         "bundle    abababababab",
-        "probe     well: tokens come; 2 restarts within the hour",
+        "probe     healthy: tokens come; 2 restarts within the hour",
         "GPUs      1",
         "versions  vllm 0.26.0",
         "weights   llama-3.2-3b  version 0123456789ab",
@@ -99,7 +99,7 @@ def put(ledger: Ledger, sources: Sources, state: State, said: str | None, *, age
         with ledger.phase("staging"):
             pass
     if said is not None:
-        verdict.write(sources.verdict, verdict=said, ready=said == "well", reason="so it is", restarts=0)
+        verdict.write(sources.verdict, verdict=said, ready=said == "healthy", reason="so it is", restarts=0)
         written = json.loads(sources.verdict.read_text(encoding="utf-8"))
         sources.verdict.write_text(json.dumps({**written, "at": written["at"] - age_s}), encoding="utf-8")
 
@@ -108,11 +108,13 @@ def put(ledger: Ledger, sources: Sources, state: State, said: str | None, *, age
 @pytest.mark.parametrize(
     ("said", "age_s", "code", "serves"),
     [
-        ("well", 0, 0, "yes"),
+        ("healthy", 0, 0, "yes"),
         ("suspect", 0, 0, "yes, but the probe suspects the engine: /ready is 503"),
         ("starting", 0, 1, "no: the probe calls the engine starting"),
-        ("sick", 0, 1, "no: the probe calls the engine sick"),
-        ("well", 100, 1, "no: the probe is silent"),
+        ("unhealthy", 0, 1, "no: the probe calls the engine unhealthy"),
+        ("well", 0, 0, "yes"),  # the words of earlier versions
+        ("sick", 0, 1, "no: the probe calls the engine unhealthy"),
+        ("healthy", 100, 1, "no: the probe is silent"),
         (None, 0, 1, "no: the probe is not running"),
     ],
 )
@@ -134,7 +136,7 @@ def test_the_probe_says_whether_it_serves_whatever_was_applied_last(
 @pytest.mark.parametrize("state", [State.APPLYING, State.FAILED])
 def test_a_first_bundle_that_is_not_in_place_serves_nothing(ledger: Ledger, sources: Sources, state: State) -> None:
     """Whatever an engine that was started by hand may do."""
-    put(ledger, sources, state, "well")
+    put(ledger, sources, state, "healthy")
     ledger.note(bundle=None)
     with ledger.phase("staging"):
         pass
@@ -170,7 +172,7 @@ def test_facts_that_cannot_be_read_excuse_no_probe(ledger: Ledger, sources: Sour
 
 
 def test_a_silent_probe_is_said(ledger: Ledger, sources: Sources) -> None:
-    put(ledger, sources, State.SERVING, "well", age_s=100)
+    put(ledger, sources, State.SERVING, "healthy", age_s=100)
     assert "probe     silent for 100 s; see journalctl -u huddle-probe" in show().stdout
 
 

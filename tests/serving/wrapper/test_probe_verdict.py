@@ -28,5 +28,5 @@ async def test_a_sick_engine_makes_the_node_unready_until_it_moves_again(
     await until_ready(wrapper, 200)  # no probe has spoken yet
     verdict.write(path, verdict="suspect", ready=False, reason="8 requests and no token for 10 s", restarts=0)
     assert (await until_ready(wrapper, 503))["reason"] == "8 requests and no token for 10 s"
-    verdict.write(path, verdict="well", ready=True, reason="tokens come again", restarts=0)
+    verdict.write(path, verdict="healthy", ready=True, reason="tokens come again", restarts=0)
     await until_ready(wrapper, 200)

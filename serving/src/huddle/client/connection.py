@@ -5,13 +5,14 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, StrictStr, ValidationError
 from pydantic.types import StringConstraints
 
 from huddle import yaml_source
+from huddle.client import stack_outputs
 from huddle.errors import ExitCode, HuddleError
 
 URL_VARIABLE = "OPENAI_BASE_URL"
@@ -94,12 +95,36 @@ def _find(
     if file is not None:
         return read_file(file)
     if name := stack or environ.get(STACK_VARIABLE):
-        from huddle.client import stack_outputs  # noqa: PLC0415 - starts programs: only where a stack is asked for
-
-        return stack_outputs.connection(name, subscription, environ)
+        return _of_stack(name, subscription, environ)
     if url := environ.get(URL_VARIABLE):
         return Connection(url, URL_VARIABLE, key)
     raise ClientError(NO_ENDPOINT)
+
+
+def _of_stack(stack: str, subscription: str | None, environ: Mapping[str, str]) -> Connection:
+    """The gateway of a stack, with the key of a subscription (`product/name`); the only one when none is named."""
+    source = f"stack {stack}"
+    try:
+        outputs = stack_outputs.read(stack, environ)
+    except stack_outputs.StackOutputsError as error:
+        raise ClientError(str(error)) from None
+    url, keys, models = outputs.get("openai_base_url"), outputs.get("product_keys"), outputs.get("models")
+    if not isinstance(url, str) or not isinstance(keys, dict):
+        raise ClientError(
+            f"{source} has no outputs openai_base_url and product_keys; bring it up with `make up STACK={stack}`"
+        )
+    model = str(models[0]) if isinstance(models, list) and models else None
+    return Connection(url, source, str(keys[_chosen(source, keys, subscription)]), model)
+
+
+def _chosen(source: str, keys: Mapping[str, Any], subscription: str | None) -> str:
+    if subscription is None and len(keys) == 1:
+        return str(next(iter(keys)))
+    if subscription in keys:
+        return str(subscription)
+    asked = f"no subscription {subscription!r}" if subscription else f"{len(keys)} subscriptions"
+    names = ", ".join(sorted(keys)) or "none"
+    raise ClientError(f"{source} has {asked}; choose one with --subscription: {names}")
 
 
 def _file_of(environ: Mapping[str, str]) -> Path | None:

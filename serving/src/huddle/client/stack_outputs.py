@@ -1,62 +1,65 @@
-"""Endpoint and key from a Pulumi stack's outputs. The key goes through a pipe, never through an argument or a text."""
+"""A Pulumi stack's outputs, read with a `pulumi` program. Secrets come through a pipe and are in no argument."""
 
 import json
 import subprocess
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from huddle.client.connection import ClientError, Connection
+from huddle.errors import HuddleError
 
 TIMEOUT_S = 120.0  # a state backend across the ocean
+_NO_STACK = "no stack named "
+"""How the pinned Pulumi begins when its backend has no such stack (seen, 3.274.1)."""
 
 
-def connection(stack: str, subscription: str | None, environ: Mapping[str, str]) -> Connection:
-    """The gateway of a stack, with the key of a subscription (`product/name`); the only one when none is named.
+class StackOutputsError(HuddleError):
+    """Pulumi did not give the outputs. `reason`: its own words, where it has said why."""
+
+    def __init__(self, sentence: str, reason: str = "") -> None:
+        super().__init__(sentence)
+        self.reason = reason
+
+    @property
+    def no_stack(self) -> bool:
+        """Whether the backend has no such stack. Other reasons leave that open."""
+        return self.reason.startswith(_NO_STACK)
+
+
+def read(
+    stack: str, environ: Mapping[str, str], *, pulumi: str = "pulumi", cwd: Path | None = None, secrets: bool = True
+) -> dict[str, Any]:
+    """The outputs of the last `up`. `cwd`: a folder with a Pulumi program, where the stack's name alone needs one.
 
     Raises:
-        ClientError: when Pulumi or the outputs are not there, or when several subscriptions leave the choice open.
+        StackOutputsError: no such program, no such stack, a state that cannot be read, or no answer in `TIMEOUT_S`.
     """
-    outputs = _read(stack, environ)
-    source = f"stack {stack}"
-    url, keys = outputs.get("openai_base_url"), outputs.get("product_keys")
-    if not isinstance(url, str) or not isinstance(keys, dict):
-        raise ClientError(
-            f"{source} has no outputs openai_base_url and product_keys; bring it up with `make up STACK={stack}`"
-        )
-    models = outputs.get("models")
-    model = str(models[0]) if isinstance(models, list) and models else None
-    return Connection(url, source, str(keys[_choose(source, keys, subscription)]), model)
-
-
-def _choose(source: str, keys: Mapping[str, Any], subscription: str | None) -> str:
-    names = ", ".join(sorted(keys)) or "none"
-    if subscription is None and len(keys) == 1:
-        return next(iter(keys))
-    if subscription in keys:
-        return str(subscription)
-    asked = f"no subscription {subscription!r}" if subscription else f"{len(keys)} subscriptions"
-    raise ClientError(f"{source} has {asked}; choose one with --subscription: {names}")
-
-
-def _read(stack: str, environ: Mapping[str, str]) -> dict[str, Any]:
-    line = ["pulumi", "stack", "output", "--json", "--show-secrets", "--non-interactive", "--stack", stack]
+    line = [pulumi, "stack", "output", "--json", *(["--show-secrets"] if secrets else []), "--non-interactive"]
     env = {"PULUMI_SKIP_UPDATE_CHECK": "true", **environ}
     try:
         answer = subprocess.run(
-            line, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+            [*line, "--stack", stack],
+            env=env,
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
         )
     except FileNotFoundError:
-        raise ClientError(f"there is no pulumi on PATH to read the outputs of stack {stack} with") from None
+        raise StackOutputsError(f"there is no pulumi on PATH to read the outputs of stack {stack} with") from None
     except subprocess.TimeoutExpired:
-        raise ClientError(f"pulumi did not give the outputs of stack {stack} within {TIMEOUT_S:g} s") from None
+        raise StackOutputsError(f"pulumi did not give the outputs of stack {stack} within {TIMEOUT_S:g} s") from None
     if answer.returncode:
         told = [line.strip() for line in answer.stderr.splitlines() if line.strip()]
         reason = next((line for line in told if line.startswith("error:")), told[-1] if told else "it said nothing")
-        raise ClientError(f"pulumi cannot read the outputs of stack {stack}: {reason.removeprefix('error: ')}")
+        reason = reason.removeprefix("error: ")
+        raise StackOutputsError(f"pulumi cannot read the outputs of stack {stack}: {reason}", reason)
     try:
-        outputs = json.loads(answer.stdout)
+        outputs = json.loads(answer.stdout or "{}")
     except ValueError:
         outputs = None
     if not isinstance(outputs, dict):
-        raise ClientError(f"pulumi's outputs of stack {stack} are not a JSON object")
+        raise StackOutputsError(f"pulumi's outputs of stack {stack} are not a JSON object")
     return outputs

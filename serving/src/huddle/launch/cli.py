@@ -156,8 +156,8 @@ def _announce(prepared: Prepared, built: command.Command) -> None:
     cache = Path(built.env["VLLM_CACHE_ROOT"])
     warm = cache.is_dir()
     _log(f"compile cache {'found' if warm else 'still empty'}: {cache.parent}")
-    if prepared.verdict:
-        seconds = speed.start_s(prepared.verdict.shape, prepared.verdict.layout, cold=not warm)
+    if prepared.fit:
+        seconds = speed.start_s(prepared.fit.shape, prepared.fit.layout, cold=not warm)
         _log(f"expect the first answer after about {seconds:.0f} s and the reading of the weights")
 
 

@@ -7,11 +7,9 @@ finishes them. So the launcher waits for the last request itself and stops the e
 
 from collections.abc import Callable
 
-import httpx
-
+from huddle.engine import query
 from huddle.launch.request import Request
 
-REQUESTS = ("vllm:num_requests_running", "vllm:num_requests_waiting")
 STOP_S = 10
 """vLLM's own --shutdown-timeout where the launcher drains: no request is left, and the engine takes 4 to 5 s to end."""
 _TIMEOUT_S = 5.0
@@ -25,20 +23,18 @@ def by_launcher(request: Request) -> bool:
 
 def idle_check(request: Request) -> Callable[[], bool]:
     """A question to the engine: is no request running or waiting? An engine that does not answer has none to finish."""
-    host = _ANY_ADDRESS.get(request.host, request.host)
-    url = f"http://{f'[{host}]' if ':' in host else host}:{request.port}/metrics"
+    address = (_ANY_ADDRESS.get(request.host, request.host), request.port)
 
     def idle() -> bool:
         try:
-            answer = httpx.get(url, timeout=_TIMEOUT_S, trust_env=False)
-        except httpx.HTTPError:
+            _, metrics = query.request(address, "/metrics", timeout_s=_TIMEOUT_S)
+        except query.UNREACHABLE:
             return True
-        return requests(answer.text) == 0
+        return requests(metrics) == 0
 
     return idle
 
 
 def requests(metrics: str) -> float:
-    """Running and waiting requests in the text of an engine's metrics, over all labels."""
-    lines = (line for line in metrics.splitlines() if line.startswith(tuple(f"{name}{{" for name in REQUESTS)))
-    return sum(float(line.rpartition(" ")[2]) for line in lines)
+    """Running and waiting requests in the text of an engine's metrics."""
+    return sum(query.sums(metrics, (query.RUNNING, query.WAITING)).values())

@@ -13,7 +13,7 @@ from huddle.launch import gpu_state, network, processes
 from huddle.launch.command import build
 from huddle.launch.request import Device, Executor, Node, Request
 from huddle.models import files
-from huddle.planner import Verdict, speed
+from huddle.planner import FitResult, speed
 from huddle.planner.memory import weight_bytes
 from huddle.registry import Served
 from huddle.registry.prompts import FileMissingError, read_system_prompt
@@ -73,7 +73,7 @@ class Prepared:
     """A request, what the planner says of it, and remarks for the person who launches."""
 
     request: Request
-    verdict: Verdict | None
+    fit: FitResult | None
     directory: Path | None
     remarks: tuple[str, ...]
 
@@ -119,11 +119,11 @@ def prepare(options: Options, *, dry: bool) -> Prepared:
         ray_token_file=_ray_token(options),
         front_ends=options.front_ends or 1,
     )
-    verdict = None
+    fit = None
     if options.device is Device.CUDA:
-        request, verdict = _plan(options, request, remarks, dry=dry)
+        request, fit = _plan(options, request, remarks, dry=dry)
     _check_words(request)
-    return Prepared(request, verdict, directory, tuple(remarks))
+    return Prepared(request, fit, directory, tuple(remarks))
 
 
 def preflight(prepared: Prepared, *, clear_leftovers: bool) -> tuple[str, ...]:
@@ -229,11 +229,11 @@ def _node(options: Options, world: int, *, dry: bool) -> Node:
     )
 
 
-def _plan(options: Options, request: Request, remarks: list[str], *, dry: bool) -> tuple[Request, Verdict]:
+def _plan(options: Options, request: Request, remarks: list[str], *, dry: bool) -> tuple[Request, FitResult]:
     """Ask the planner, with the GPUs that are here; a dry run takes the given or the default type."""
     per_node = request.world // request.node.count
     gpu = options.gpu or _present_gpu(remarks, dry=dry)
-    verdict = planner.check(
+    fit = planner.check(
         request.served.model,
         gpu=gpu,
         gpus_per_node=per_node,
@@ -247,22 +247,18 @@ def _plan(options: Options, request: Request, remarks: list[str], *, dry: bool) 
         allow_slow_fabric=options.allow_slow_fabric,
         stores=options.stores,
     )
-    if not verdict.fits:
-        raise LaunchError(*verdict.refusals)
-    remarks += verdict.notes
+    if not fit.fits:
+        raise LaunchError(*fit.refusals)
+    remarks += fit.notes
     # Several front ends were measured on one node only.
-    front_ends = options.front_ends or (verdict.front_ends if request.node.count == 1 else 1)
-    return replace(
-        request, gpu=verdict.hardware.gpu.name, front_ends=front_ends, ready_timeout_s=_deadline(verdict)
-    ), verdict
+    front_ends = options.front_ends or (fit.front_ends if request.node.count == 1 else 1)
+    return replace(request, gpu=fit.hardware.gpu.name, front_ends=front_ends, ready_timeout_s=_deadline(fit)), fit
 
 
-def _deadline(verdict: Verdict) -> int:
+def _deadline(fit: FitResult) -> int:
     """Seconds that the start may take: vLLM's own deadline would end the slow load of a big model."""
-    weights_gb = weight_bytes(verdict.shape, verdict.layout) * verdict.hardware.gpus_per_node / 1e9
-    slowest = speed.start_s(
-        verdict.shape, verdict.layout, cold=True, read_gb_per_s=SLOW_DISK_GB_PER_S, weights_gb=weights_gb
-    )
+    weights_gb = weight_bytes(fit.shape, fit.layout) * fit.hardware.gpus_per_node / 1e9
+    slowest = speed.start_s(fit.shape, fit.layout, cold=True, read_gb_per_s=SLOW_DISK_GB_PER_S, weights_gb=weights_gb)
     return max(ENGINE_DEADLINE_S, math.ceil(slowest * DEADLINE_FACTOR / 60) * 60)
 
 

@@ -42,7 +42,7 @@ def plan(
 ) -> None:
     """Say whether a model fits given GPUs, how to run it, and why. Exit code 2 when it does not."""
     files.check_stores(store or ())
-    verdict = planner.check(
+    fit = planner.check(
         registry.load(registry_file).resolve(model).model,
         gpu=gpu,
         gpus_per_node=gpus,
@@ -57,12 +57,12 @@ def plan(
         stores=store or (),
     )
     if as_json:
-        typer.echo(json.dumps(words.data(verdict), indent=2, ensure_ascii=False))
+        typer.echo(json.dumps(words.data(fit), indent=2, ensure_ascii=False))
     elif explain:
-        typer.echo(words.text(verdict))
+        typer.echo(words.text(fit))
     else:
-        typer.echo(verdict.summary, err=not verdict.fits)
-        for sentence in verdict.refusals or verdict.notes:
-            typer.echo(f"  {sentence}", err=not verdict.fits)
-    if not verdict.fits:
+        typer.echo(fit.summary, err=not fit.fits)
+        for sentence in fit.refusals or fit.notes:
+            typer.echo(f"  {sentence}", err=not fit.fits)
+    if not fit.fits:
         raise typer.Exit(ExitCode.BAD_INPUT)

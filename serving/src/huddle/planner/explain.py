@@ -1,4 +1,4 @@
-"""The verdict in words and as data: every number with where it comes from."""
+"""The planner's answer in words and as data: every number with where it comes from."""
 
 import math
 from typing import Any
@@ -6,24 +6,24 @@ from typing import Any
 from huddle.planner import calibration as c
 from huddle.planner import memory as mem
 from huddle.planner import speed
+from huddle.planner.fit import FitResult
 from huddle.planner.speed import Load
-from huddle.planner.verdict import Verdict
 
 
-def text(verdict: Verdict) -> str:
+def text(fit: FitResult) -> str:
     """The working: memory, speed, ways to use the GPUs, start time, notes."""
-    parts = [_verdict_lines(verdict), _memory_lines(verdict), _speed_lines(verdict)]
-    if verdict.options:
-        parts.append(_option_lines(verdict))
-    parts += [_start_lines(verdict), _note_lines(verdict)]
+    parts = [_summary_lines(fit), _memory_lines(fit), _speed_lines(fit)]
+    if fit.options:
+        parts.append(_option_lines(fit))
+    parts += [_start_lines(fit), _note_lines(fit)]
     return "\n\n".join("\n".join(part) for part in parts if part)
 
 
-def _verdict_lines(v: Verdict) -> list[str]:
+def _summary_lines(v: FitResult) -> list[str]:
     return [v.summary, *(f"  no: {sentence}" for sentence in v.refusals)]
 
 
-def _memory_lines(v: Verdict) -> list[str]:
+def _memory_lines(v: FitResult) -> list[str]:
     shape, layout, m, gpu = v.shape, v.layout, v.memory, v.hardware.gpu
     reserved = mem.reserved_mib(gpu, v.ask.utilization)
     layers = math.ceil(shape.layers / layout.pipeline)
@@ -53,7 +53,7 @@ def _memory_lines(v: Verdict) -> list[str]:
     return lines
 
 
-def _speed_lines(v: Verdict) -> list[str]:
+def _speed_lines(v: FitResult) -> list[str]:
     engine, gpu = v.engine, v.hardware.gpu
     step = engine.step_ms()
     bandwidth = gpu.bandwidth_gb_s * c.BANDWIDTH_PART
@@ -74,7 +74,7 @@ def _speed_lines(v: Verdict) -> list[str]:
     return lines
 
 
-def _option_lines(v: Verdict) -> list[str]:
+def _option_lines(v: FitResult) -> list[str]:
     lines = [
         f"Ways to use {v.hardware.total} GPUs (output tok/s of all together)",
         f"  {'layout':34} {'1 stream':>9} {'64':>8} {'256':>8}  {'ms/token':>8}  of it all-reduce",
@@ -93,7 +93,7 @@ def _option_lines(v: Verdict) -> list[str]:
     return lines
 
 
-def _start_lines(v: Verdict) -> list[str]:
+def _start_lines(v: FitResult) -> list[str]:
     warm = speed.start_s(v.shape, v.layout, cold=False)
     cold = speed.start_s(v.shape, v.layout, cold=True)
     return [
@@ -101,12 +101,12 @@ def _start_lines(v: Verdict) -> list[str]:
     ]
 
 
-def _note_lines(v: Verdict) -> list[str]:
+def _note_lines(v: FitResult) -> list[str]:
     return ["Notes", *(f"  {note}" for note in v.notes)] if v.notes else []
 
 
-def data(v: Verdict) -> dict[str, Any]:
-    """The verdict for a program: plain JSON types, units in the names."""
+def data(v: FitResult) -> dict[str, Any]:
+    """The answer for a program: plain JSON types, units in the names."""
     m, engine = v.memory, v.engine
     return {
         "ok": v.fits,

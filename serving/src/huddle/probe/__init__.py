@@ -1,4 +1,4 @@
-"""Health is forward progress: an engine is well while tokens come, whatever it says about its health.
+"""Health is forward progress: an engine is healthy while tokens come, whatever it says about its health.
 
 Measured (docs/facts/gpus.md#stalled-engines) and reported (docs/facts/vllm-and-ray.md#health): a frozen worker
 leaves `/health` at 200 while every token counter stands still; an engine that dies leaves with exit code 0.

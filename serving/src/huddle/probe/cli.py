@@ -24,14 +24,17 @@ def probe(
     host: Annotated[str, typer.Option(help="Where the engine listens.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535)] = 5005,
     verdict_file: Annotated[Path, typer.Option(help="Where the verdict goes.")] = verdict.PATH,
-    evidence: Annotated[Path, typer.Option(help="Folder for what is seen of a sick engine.")] = EVIDENCE,
+    evidence: Annotated[Path, typer.Option(help="Folder for what is seen of an unhealthy engine.")] = EVIDENCE,
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between readings.")] = DEFAULT.interval_s,
     suspect_after: Annotated[
         float, typer.Option(min=1, help="Seconds without a token that is due: hold requests back.")
     ] = DEFAULT.suspect_after_s,
-    sick_after: Annotated[
-        float, typer.Option(min=1, help="Seconds without a token that is due: end the engine.")
-    ] = DEFAULT.sick_after_s,
+    unhealthy_after: Annotated[
+        float,
+        typer.Option(
+            "--unhealthy-after", "--sick-after", min=1, help="Seconds without a token that is due: end the engine."
+        ),
+    ] = DEFAULT.unhealthy_after_s,
     idle_canary: Annotated[
         float, typer.Option(min=1, help="Seconds of idleness after which one token is asked for.")
     ] = DEFAULT.idle_canary_s,
@@ -42,7 +45,7 @@ def probe(
         DEFAULT,
         interval_s=interval,
         suspect_after_s=suspect_after,
-        sick_after_s=max(sick_after, suspect_after),
+        unhealthy_after_s=max(unhealthy_after, suspect_after),
         idle_canary_s=idle_canary,
     )
     stop = threading.Event()

@@ -1,7 +1,7 @@
-"""What to make of readings: a verdict, and which rung of the ladder is due. Pure: no clock, no I/O.
+"""What readings say of the engine's health, and which rung of the ladder is due. Pure: no clock, no I/O.
 
 The clock of a stall runs only between readings that came in time: a probe (or a machine) that was itself asleep accuses
-nobody. A verdict turns bad after a while and good again after another (hysteresis), so that it does not flap.
+nobody. Health turns bad after a while and good again after another (hysteresis), so that it does not flap.
 """
 
 from dataclasses import dataclass, field, replace
@@ -11,13 +11,13 @@ from huddle.probe.reading import Answer, Canary, Reading
 
 
 @verify(UNIQUE)
-class Verdict(StrEnum):
-    """How the engine does."""
+class HealthStatus(StrEnum):
+    """The engine's health. Others read the values in the verdict's file."""
 
     STARTING = "starting"
-    WELL = "well"
+    HEALTHY = "healthy"
     SUSPECT = "suspect"
-    SICK = "sick"
+    UNHEALTHY = "unhealthy"
 
 
 @verify(UNIQUE)
@@ -40,8 +40,8 @@ class Policy:
 
     interval_s: float = 2.0
     suspect_after_s: float = 10.0
-    sick_after_s: float = 30.0
-    well_after_s: float = 6.0
+    unhealthy_after_s: float = 30.0
+    healthy_after_s: float = 6.0
     idle_canary_s: float = 60.0
     canary_timeout_s: float = 60.0
     first_token_s: float = 180.0
@@ -57,7 +57,7 @@ class State:
     `answered`: whether this life of the engine has ever shown its counters.
     """
 
-    verdict: Verdict = Verdict.STARTING
+    health: HealthStatus = HealthStatus.STARTING
     reason: str = "the engine has not answered yet"
     last: Reading | None = None
     answered: bool = False
@@ -70,14 +70,14 @@ class State:
     @property
     def ready(self) -> bool:
         """Whether the node may be given requests, as far as the probe can tell."""
-        return self.verdict is Verdict.WELL
+        return self.health is HealthStatus.HEALTHY
 
 
 def judge(state: State, now: Reading, policy: Policy) -> tuple[State, tuple[Action, ...]]:
     """The next state, and what is due."""
     if now.answer is Answer.REFUSED:
         gone = "nobody listens on the engine's port: it is starting"
-        return State(Verdict.STARTING, gone, now, restarts=state.restarts), ()
+        return State(HealthStatus.STARTING, gone, now, restarts=state.restarts), ()
     if now.answer is Answer.GIVEN and not state.answered:
         return _first(state, now)
     if state.last is None or state.last.answer is Answer.REFUSED:
@@ -91,7 +91,7 @@ def judge(state: State, now: Reading, policy: Policy) -> tuple[State, tuple[Acti
 def _first(state: State, now: Reading) -> tuple[State, tuple[Action, ...]]:
     """A server that answers for the first time: whether its engine works, a canary must show."""
     reason = "the engine has answered; waiting for its first token"
-    return State(Verdict.STARTING, reason, now, answered=True, restarts=state.restarts), (Action.CANARY,)
+    return State(HealthStatus.STARTING, reason, now, answered=True, restarts=state.restarts), (Action.CANARY,)
 
 
 def _measure(state: State, now: Reading, counted: float) -> State:
@@ -115,34 +115,34 @@ def _measure(state: State, now: Reading, counted: float) -> State:
 
 
 def _decide(state: State, now: Reading, policy: Policy) -> tuple[State, tuple[Action, ...]]:
-    starting = state.verdict is Verdict.STARTING
-    if state.stalled_s >= (policy.first_token_s if starting else policy.sick_after_s):
-        return _sick(state, now, policy)
+    starting = state.health is HealthStatus.STARTING
+    if state.stalled_s >= (policy.first_token_s if starting else policy.unhealthy_after_s):
+        return _unhealthy(state, now, policy)
     again = (Action.CANARY,) if state.canary_failed and now.canary is not Canary.ASKED else ()
-    if state.stalled_s >= policy.suspect_after_s and state.verdict is Verdict.WELL:
-        return replace(state, verdict=Verdict.SUSPECT, reason=_why(state, now)), (Action.EVIDENCE, *again)
+    if state.stalled_s >= policy.suspect_after_s and state.health is HealthStatus.HEALTHY:
+        return replace(state, health=HealthStatus.SUSPECT, reason=_why(state, now)), (Action.EVIDENCE, *again)
     if state.stalled_s > 0:
         return state, again
     if starting and now.work > 0 and state.moving_s > 0:
-        return replace(state, verdict=Verdict.WELL, reason="tokens come"), ()
-    if state.verdict in (Verdict.SUSPECT, Verdict.SICK) and state.moving_s >= policy.well_after_s:
-        return replace(state, verdict=Verdict.WELL, reason="tokens come again"), ()
-    if state.idle_s >= policy.idle_canary_s or (state.verdict is not Verdict.WELL and state.idle_s > 0):
+        return replace(state, health=HealthStatus.HEALTHY, reason="tokens come"), ()
+    if state.health in (HealthStatus.SUSPECT, HealthStatus.UNHEALTHY) and state.moving_s >= policy.healthy_after_s:
+        return replace(state, health=HealthStatus.HEALTHY, reason="tokens come again"), ()
+    if state.idle_s >= policy.idle_canary_s or (state.health is not HealthStatus.HEALTHY and state.idle_s > 0):
         return replace(state, idle_s=0.0), (Action.CANARY,)
     return state, ()
 
 
-def _sick(state: State, now: Reading, policy: Policy) -> tuple[State, tuple[Action, ...]]:
+def _unhealthy(state: State, now: Reading, policy: Policy) -> tuple[State, tuple[Action, ...]]:
     """End the engine once; a new one begins with a refused connection, which clears the clocks."""
     why = _why(state, now)
     recent = tuple(at for at in state.restarts if now.at_s - at < policy.window_s)
     if len(recent) >= policy.most_restarts:
-        due = (Action.GIVE_UP,) if state.verdict is not Verdict.SICK else ()
+        due = (Action.GIVE_UP,) if state.health is not HealthStatus.UNHEALTHY else ()
         reason = f"{why}; {len(recent)} restarts within {policy.window_s / 60:.0f} min did not help"
-        return replace(state, verdict=Verdict.SICK, reason=reason, restarts=recent), due
-    sick = replace(state, verdict=Verdict.SICK, reason=why, restarts=(*recent, now.at_s), stalled_s=0.0)
-    evidence = () if state.verdict is Verdict.SUSPECT else (Action.EVIDENCE,)
-    return sick, (*evidence, Action.RESTART)
+        return replace(state, health=HealthStatus.UNHEALTHY, reason=reason, restarts=recent), due
+    ended = replace(state, health=HealthStatus.UNHEALTHY, reason=why, restarts=(*recent, now.at_s), stalled_s=0.0)
+    evidence = () if state.health is HealthStatus.SUSPECT else (Action.EVIDENCE,)
+    return ended, (*evidence, Action.RESTART)
 
 
 def _why(state: State, now: Reading) -> str:

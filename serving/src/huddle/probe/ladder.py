@@ -1,4 +1,4 @@
-"""What is done about a sick engine, rung by rung: keep evidence, hold requests back (by the verdict), end the engine.
+"""What is done about an unhealthy engine, rung by rung: keep evidence, hold requests back (by the verdict), end it.
 
 The probe runs as the engine's own user, so it needs no right but that user's: it kills the unit's processes, and
 systemd brings them back (`Restart=always`). There is nothing to drain: no token would come.

@@ -1,18 +1,18 @@
 """What an engine shows at one moment: its counters, and whether a completion of one token comes back."""
 
-import http.client
 import json
 import threading
 import time
 from dataclasses import dataclass
 from enum import UNIQUE, StrEnum, verify
-from typing import Any
+
+from huddle.engine import query
+from huddle.engine.query import RUNNING, WAITING
 
 METRICS_TIMEOUT_S = 3.0
 """Above the 405 ms of the slowest healthy answer (docs/facts/gpus.md#healthy-engines-under-load)."""
 WORK = ("vllm:generation_tokens_total", "vllm:prompt_tokens_total", "vllm:iteration_tokens_total_count")
 """Counters that stood still in every stall and moved in every healthy run (docs/facts/gpus.md#stalled-engines)."""
-RUNNING, WAITING = "vllm:num_requests_running", "vllm:num_requests_waiting"
 
 
 @verify(UNIQUE)
@@ -45,20 +45,6 @@ class Reading:
     canary: Canary = Canary.NONE
 
 
-def parse(text: str) -> dict[str, float]:
-    """Sums of the metrics that count here, over all labels."""
-    wanted = {*WORK, RUNNING, WAITING}
-    found = dict.fromkeys(wanted, 0.0)
-    for line in text.splitlines():
-        name = line.partition("{")[0].partition(" ")[0]
-        if name in wanted:
-            try:
-                found[name] += float(line.rpartition(" ")[2])
-            except ValueError:
-                continue
-    return found
-
-
 class Engine:
     """Asks one engine on this machine. A canary runs beside the readings, so that it can be seen not to come back."""
 
@@ -70,14 +56,14 @@ class Engine:
     def read(self) -> Reading:
         """Read the counters now, and hear of the canary once."""
         try:
-            status, text = self._request("GET", "/metrics", None, METRICS_TIMEOUT_S)
+            status, text = query.request(self._address, "/metrics", timeout_s=METRICS_TIMEOUT_S)
         except ConnectionRefusedError:
             return Reading(time.monotonic(), Answer.REFUSED, canary=self._take_canary())
-        except (OSError, http.client.HTTPException):
+        except query.UNREACHABLE:
             return Reading(time.monotonic(), Answer.LATE, canary=self._take_canary())
         if status != 200:
             return Reading(time.monotonic(), Answer.LATE, canary=self._take_canary())
-        found = parse(text)
+        found = query.sums(text, (*WORK, RUNNING, WAITING))
         return Reading(
             time.monotonic(),
             Answer.GIVEN,
@@ -97,11 +83,11 @@ class Engine:
     def _ask(self) -> None:
         outcome = Canary.FAILED
         try:
-            _, listed = self._request("GET", "/v1/models", None, METRICS_TIMEOUT_S)
+            _, listed = query.request(self._address, "/v1/models", timeout_s=METRICS_TIMEOUT_S)
             body = {"model": json.loads(listed)["data"][0]["id"], "prompt": "Hi", "max_tokens": 1}
-            status, _ = self._request("POST", "/v1/completions", body, self._canary_timeout_s)
+            status, _ = query.request(self._address, "/v1/completions", body, timeout_s=self._canary_timeout_s)
             outcome = Canary.COMPLETED if status == 200 else Canary.FAILED
-        except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError):
+        except (*query.UNREACHABLE, ValueError, LookupError, TypeError):
             pass
         with self._lock:
             self._canary = outcome
@@ -112,13 +98,3 @@ class Engine:
             if seen in (Canary.COMPLETED, Canary.FAILED):
                 self._canary = Canary.NONE
             return seen
-
-    def _request(self, method: str, path: str, body: Any, timeout_s: float) -> tuple[int, str]:
-        connection = http.client.HTTPConnection(*self._address, timeout=timeout_s)
-        try:
-            headers = {"Content-Type": "application/json"} if body is not None else {}
-            connection.request(method, path, json.dumps(body) if body is not None else None, headers)
-            response = connection.getresponse()
-            return response.status, response.read().decode(errors="replace")
-        finally:
-            connection.close()

@@ -9,6 +9,8 @@ from typing import Any
 PATH = Path("/run/huddle-probe/verdict.json")
 STALE_AFTER_S = 30.0
 """The probe writes every few seconds; what is older than this says nothing any more."""
+_FORMER = {"well": "healthy", "sick": "unhealthy"}
+"""Words of earlier versions: a probe of one may still run beside what reads its file."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,13 @@ def read(path: Path, now: float | None = None) -> Published | None:
     try:
         said: dict[str, Any] = json.loads(path.read_bytes())
         age_s = (time.time() if now is None else now) - float(said["at"])
+        verdict = str(said["verdict"])
         return Published(
-            str(said["verdict"]), bool(said["ready"]), str(said["reason"]), int(said["restarts"]), round(age_s, 1)
+            _FORMER.get(verdict, verdict),
+            bool(said["ready"]),
+            str(said["reason"]),
+            int(said["restarts"]),
+            round(age_s, 1),
         )
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -16,7 +16,7 @@ _REMEMBERED = 60
 
 @dataclass
 class Watch:
-    """One engine under watch."""
+    """One engine, and what its probe remembers."""
 
     engine: Engine
     policy: Policy
@@ -36,14 +36,14 @@ class Watch:
         """One reading and all that follows from it."""
         reading = self.engine.read()
         self.readings.append(reading)
-        before = self.state.verdict
+        before = self.state.health
         self.state, due = judge(self.state, reading, self.policy)
-        if self.state.verdict is not before:
-            _log("verdict", verdict=self.state.verdict, reason=self.state.reason)
+        if self.state.health is not before:
+            _log("verdict", verdict=self.state.health, reason=self.state.reason)
         # Readiness goes first: no request should come while the engine is being ended.
         verdict.write(
             self.verdict_file,
-            verdict=self.state.verdict,
+            verdict=self.state.health,
             ready=self.state.ready,
             reason=self.state.reason,
             restarts=len(self.state.restarts),
@@ -66,7 +66,7 @@ class Watch:
         try:
             kept = ladder.keep_evidence(self.evidence, self.state.reason, self.readings, self.unit)
             _log("evidence", file=str(kept))
-        except OSError as error:  # a full disk must not keep a sick engine alive
+        except OSError as error:  # a full disk must not keep an unhealthy engine alive
             _log("evidence_lost", error=str(error), last=asdict(self.readings[-1]))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from huddle.errors import HuddleError
 from huddle.probe import verdict
-from huddle.probe.judge import Verdict
+from huddle.probe.judge import HealthStatus
 
 APPLIED = Path("/var/lib/huddle/status.json")
 CURRENT = Path("/opt/huddle/current")
@@ -61,7 +61,7 @@ def serves(status: Mapping[str, Any]) -> bool:
     """Whether the node serves: a bundle is in place and the probe sees its engine work, whatever the last apply did.
 
     Without a verdict there is no evidence: an engine that ends again and again is `starting` for ever. `suspect` still
-    counts: the engine may only pause, its requests run on, and the lines say so. `sick` follows soon if it does not.
+    counts: the engine may only pause, its requests run on, and the lines say so. `unhealthy` follows if it does not.
     """
     return _objection(status) is None
 
@@ -78,7 +78,7 @@ def _objection(status: Mapping[str, Any]) -> str | None:
         return "the probe is not running"
     if probe["silent"]:
         return "the probe is silent"
-    if probe["verdict"] not in (Verdict.WELL, Verdict.SUSPECT):
+    if probe["verdict"] not in (HealthStatus.HEALTHY, HealthStatus.SUSPECT):
         return f"the probe calls the engine {probe['verdict']}"
     return None
 
@@ -122,7 +122,7 @@ def _serves(status: Mapping[str, Any]) -> str:
         return f"no: {objection}"
     if not status["engine"]:
         return "yes, its part: the head has the engine"
-    suspect = status["probe"]["verdict"] == Verdict.SUSPECT
+    suspect = status["probe"]["verdict"] == HealthStatus.SUSPECT
     return "yes, but the probe suspects the engine: /ready is 503" if suspect else "yes"
 
 

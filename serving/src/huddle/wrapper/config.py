@@ -171,7 +171,7 @@ class WrapperConfig(Section):
         None, description="Secret behind the per-tenant cache salts; made anew at each start when left out."
     )
     probe_verdict_file: Path | None = Field(
-        None, description="Where `huddle probe` says how the engine does; /ready is 503 unless it calls it well."
+        None, description="Where `huddle probe` says how the engine does; /ready is 503 unless it calls it healthy."
     )
     authentication: bool = Field(True, description="May only be false when listening on loopback.")
     workers: int = Field(1, ge=1, le=64, description="Processes that share the port; limits are divided among them.")

@@ -13,7 +13,7 @@ from huddle.registry import Model
 
 
 @dataclass(frozen=True)
-class Verdict(Case):
+class FitResult(Case):
     """The planner's answer. `refusals` are sentences; the plan fits when there are none."""
 
     refusals: tuple[str, ...]
@@ -32,12 +32,6 @@ class Verdict(Case):
             return f"{self.model.name} does not run on {self.hardware} as {self.layout}"
         return f"{self.model.name} fits {self.hardware}: {self.layout}"
 
-    def explain(self) -> str:
-        """The working behind the verdict, for people."""
-        from huddle.planner.explain import text  # noqa: PLC0415 - explain reads Verdict; most callers never ask
-
-        return text(self)
-
 
 def check(
     model: Model,
@@ -53,7 +47,7 @@ def check(
     gpu_memory_utilization: float | None = None,
     allow_slow_fabric: bool = False,
     stores: Sequence[Path] = (),
-) -> Verdict:
+) -> FitResult:
     """Plan a model on hardware. Without `tp` and `pp` the planner chooses. Pure, apart from reading data files.
 
     Raises:
@@ -76,7 +70,7 @@ def check(
     if no:
         no[-1] = "; ".join((no[-1], *advice.what_would_fit(case)))
     compared = options(case) if hardware.total > 1 else ()
-    return Verdict(
+    return FitResult(
         model,
         shape,
         hardware,

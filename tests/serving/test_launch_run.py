@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from huddle import engine, registry
 from huddle.launch import backoff, gpu_state, supervise
-from huddle.launch.network import NetworkError, interface_of
-from huddle.models import files
+from huddle.network import NetworkError, interface_of
+from huddle.registry import files
 from tests.serving.launch_world import World, alive, safetensors
 from tools.deadlines import until
 from tools.ports import reserve_port

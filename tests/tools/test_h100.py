@@ -6,7 +6,7 @@ import struct
 
 from huddle import shapes, tiny_model
 from huddle.launch.drain import requests
-from huddle.models import files
+from huddle.registry import files
 from huddle.registry import load as load_registry
 from tools.h100 import fatbin, load, model_files
 from tools.h100.load import Sample

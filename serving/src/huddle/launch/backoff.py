@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from huddle import whole_file
+
 YOUNG_S = 300  # a run this long was a good one and clears the record
 FIRST_WAIT_S = 5
 LONGEST_WAIT_S = 300
@@ -40,9 +42,7 @@ class Record:
         """Note a run that ended without being asked to."""
         values = [*self.read(), round(lifetime_s, 1)][-_KEPT:]
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        partial = self.path.with_suffix(".partial")
-        partial.write_text(json.dumps(values), encoding="utf-8")
-        partial.replace(self.path)
+        whole_file.write(self.path, json.dumps(values).encode())
 
     def clear(self) -> None:
         """Forget: the engine was stopped in order."""

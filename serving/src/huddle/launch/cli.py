@@ -10,13 +10,13 @@ from typing import Annotated
 
 import typer
 
-from huddle import gpus, registry
+from huddle import gpus, network, registry
 from huddle.errors import ExitCode
-from huddle.launch import backoff, command, drain, network, supervise
+from huddle.launch import backoff, command, drain, supervise
 from huddle.launch.prepare import LaunchError, Options, Prepared, preflight, prepare
 from huddle.launch.request import Device, Executor
-from huddle.models import files
 from huddle.planner import speed
+from huddle.registry import files
 
 app = typer.Typer(add_completion=False)
 

@@ -7,15 +7,14 @@ import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from huddle import engine, gpus, planner, registry, versions
+from huddle import engine, gpus, network, planner, registry, versions
 from huddle.errors import HuddleError
-from huddle.launch import gpu_state, network, processes
+from huddle.launch import gpu_state, processes
 from huddle.launch.command import build
 from huddle.launch.request import Device, Executor, Node, Request
-from huddle.models import files
 from huddle.planner import FitResult, speed
 from huddle.planner.memory import weight_bytes
-from huddle.registry import Served
+from huddle.registry import Served, files
 from huddle.registry.prompts import FileMissingError, read_system_prompt
 
 DEFAULT_GPU = "h100-nvl"  # what a dry run without a GPU assumes (docs/facts/original-systems.md#two-nodes-in-azure)

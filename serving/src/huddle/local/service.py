@@ -17,11 +17,10 @@ from urllib.parse import urlsplit
 import psutil
 import yaml
 
-from huddle import tiny_model, versions
+from huddle import network, tiny_model, versions
 from huddle.client.api import Client, Health
 from huddle.client.connection import ClientError
 from huddle.errors import ExitCode, HuddleError
-from huddle.launch import network
 from huddle.launch.request import Device
 from huddle.launch.supervise import longest_stop_s
 from huddle.local import layout as layouts

@@ -10,9 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from huddle import engine, registry, shapes, versions
-from huddle.models import files
 from huddle.publish import cli as publishing
-from huddle.registry import Registry, RegistryError, Served
+from huddle.registry import Registry, RegistryError, Served, files
 from huddle.registry.prompts import read_model_info, read_system_prompt
 
 app = typer.Typer(

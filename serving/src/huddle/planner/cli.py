@@ -8,8 +8,8 @@ import typer
 
 from huddle import planner, registry
 from huddle.errors import ExitCode
-from huddle.models import files
 from huddle.planner import explain as words
+from huddle.registry import files
 
 app = typer.Typer(add_completion=False)
 MOST_GPUS = 64  # of one node: no machine has more; the search for a layout grows with it

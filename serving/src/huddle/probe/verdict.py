@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from huddle import whole_file
+
 PATH = Path("/run/huddle-probe/verdict.json")
 STALE_AFTER_S = 30.0
 """The probe writes every few seconds; what is older than this says nothing any more."""
@@ -31,11 +33,8 @@ class Published:
 
 def write(path: Path, *, verdict: str, ready: bool, reason: str, restarts: int) -> None:
     """Say it; a reader never sees half of it."""
-    fresh = path.with_name(f".{path.name}.new")
     said = {"verdict": verdict, "ready": ready, "reason": reason, "restarts": restarts, "at": time.time()}
-    fresh.write_text(json.dumps(said) + "\n", encoding="utf-8")
-    fresh.chmod(0o644)
-    fresh.replace(path)
+    whole_file.write(path, json.dumps(said).encode() + b"\n", mode=0o644)
 
 
 def read(path: Path, now: float | None = None) -> Published | None:

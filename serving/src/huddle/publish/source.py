@@ -6,11 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from huddle.errors import HuddleError
-from huddle.models import files
 from huddle.publish import manifest
 from huddle.publish.layout import StoreLayout
 from huddle.publish.manifest import FileFacts, Manifest, ManifestError
-from huddle.registry import Registry, Served
+from huddle.registry import Registry, Served, files
 
 _SKIPPED = frozenset({"original", ".cache", ".git", "__pycache__"})
 """Folders that no engine reads: the hub's second copy of Llama's weights, and what tools leave behind."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from huddle import whole_file
 from huddle.errors import ExitCode, HuddleError
 from huddle.publish import manifest
 from huddle.publish.layout import StoreLayout, sync_directory
@@ -87,7 +88,7 @@ def publish(
     step("verify")
     _read_back(made, incoming, source)
     step("manifest")
-    _write(incoming / manifest.FILE, made.text().encode())
+    whole_file.write(incoming / manifest.FILE, made.text().encode(), lasting=True)
     copied.forget()
     _sync_tree(incoming)
     step("name")
@@ -127,7 +128,7 @@ class _Record:
     def done(self, path: str, facts: FileFacts) -> None:
         """Note a copied file."""
         self._known[path] = {**vars(facts), "source": _identity(self._source.files[path])}
-        _write(self._incoming / _RECORD, json.dumps(self._known).encode())
+        whole_file.write(self._incoming / _RECORD, json.dumps(self._known).encode(), lasting=True)
 
     def drop_others(self) -> None:
         """Remove what an earlier attempt left that this one does not use."""
@@ -214,15 +215,6 @@ def _link(path: Path, target: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     path.symlink_to(target)
-
-
-def _write(path: Path, content: bytes) -> None:
-    fresh = path.with_name(f"{path.name}.new")
-    with fresh.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
 
 
 def _sync_tree(folder: Path) -> None:

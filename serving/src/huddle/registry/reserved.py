@@ -42,9 +42,6 @@ ENV = frozenset(
     }
 )
 
-# What the launcher sets by default and an entry may set otherwise.
-DEFAULTED_ENV = frozenset({"VLLM_ENGINE_READY_TIMEOUT_S", "VLLM_CPU_KVCACHE_SPACE"})
-
 # vLLM switches that open it up (development routes, pickled RPC, adapters by URL): never from a registry or a shell.
 DANGEROUS_ENV = frozenset(
     {"VLLM_SERVER_DEV_MODE", "VLLM_ALLOW_INSECURE_SERIALIZATION", "VLLM_ALLOW_RUNTIME_LORA_UPDATING"}

@@ -4,7 +4,7 @@ import hashlib
 import hmac
 import os
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import UNIQUE, StrEnum, verify
 from functools import lru_cache
@@ -142,11 +142,6 @@ def cache_salt(secret: bytes, caller: Caller) -> str:
     """
     name = "\0".join((caller.product, caller.tenant)).encode()
     return hmac.new(secret, name, hashlib.sha256).hexdigest()[:32]
-
-
-def holders(products: Mapping[str, ProductConfig]) -> Sequence[tuple[str, str]]:
-    """Every (product, key holder) that limits are kept for."""
-    return [(name, key.name) for name, product in products.items() for key in product.keys]
 
 
 def _digest(key: str) -> bytes:

@@ -2,11 +2,12 @@
 
 import asyncio
 import contextlib
+import errno
 import gc
 import secrets
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -148,26 +149,13 @@ def _bound(made: socket.socket, address: Any, bind: str) -> socket.socket:
         made.listen(_BACKLOG)
     except OSError as error:
         made.close()
-        holder = next(_holders(bind), "") if error.errno == 98 else ""  # EADDRINUSE
+        holder = ""
+        if error.errno == errno.EADDRINUSE and not bind.startswith("unix:"):
+            from huddle import network  # noqa: PLC0415 - psutil is needed for this sentence only
+
+            holder = f"; {network.holder(int(bind.rpartition(':')[2]))}"
         raise ConfigError(f"cannot listen on {bind}: {error.strerror}{holder}; choose another with --listen") from error
     return made
-
-
-def _holders(bind: str) -> Iterator[str]:
-    """` (held by NAME, pid N)`, as far as /proc tells."""
-    port = bind.rpartition(":")[2]
-    if not port.isdigit():
-        return
-    inodes = set()
-    for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
-        for line in table.read_text().splitlines()[1:] if table.exists() else ():
-            columns = line.split()
-            if columns[3] == "0A" and int(columns[1].rpartition(":")[2], 16) == int(port):
-                inodes.add(f"socket:[{columns[9]}]")
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if any(fd.is_symlink() and str(fd.readlink()) in inodes for fd in (process / "fd").iterdir()):
-                yield f" (held by {(process / 'comm').read_text().strip()}, pid {process.name})"
 
 
 def _shift(bind: str, by: int) -> str:

@@ -41,10 +41,11 @@ def check_port(host: str, port: int) -> None:
         try:
             probe.bind((host, port))
         except OSError as error:
-            raise NetworkError(f"port {port} on {host} cannot be used ({error.strerror}); {_holder(port)}") from error
+            raise NetworkError(f"port {port} on {host} cannot be used ({error.strerror}); {holder(port)}") from error
 
 
-def _holder(port: int) -> str:
+def holder(port: int) -> str:
+    """Who listens on a port, as far as this user may see: "held by pid …"; or how to find out."""
     try:
         for connection in psutil.net_connections("inet"):
             if connection.laddr and connection.laddr.port == port and connection.status == psutil.CONN_LISTEN:

@@ -84,6 +84,7 @@ def checks() -> list[tuple[str, Callable[[], Outcome]]]:
     return [
         ("ruff check", lambda: run(BIN / "ruff", "check", "--quiet", "--output-format", "concise", ".")),
         ("ruff format", lambda: run(BIN / "ruff", "format", "--check", "--quiet", "--output-format", "concise", ".")),
+        ("imports", lambda: run(BIN / "lint-imports", "--no-logo", "--no-cache")),
         ("tree rules", tree_rules),
         (f"yamllint ({len(yaml)} files)", lambda: run_over([BIN / "yamllint", "--strict"], yaml)),
         (f"shellcheck ({len(shell)} files)", lambda: run_over(["shellcheck", "--external-sources"], shell)),

@@ -9,11 +9,12 @@ PYTEST_WORKERS ?= 2
 PULUMI_FLAGS ?=
 ARGS ?= about
 python := .venv/bin/python
+labs = tools/apt.sh test && $(python) -m infra.engine show >/dev/null && $(python) -m tools.labs --workers $(PYTEST_WORKERS) run
 export PYTHONUNBUFFERED := 1
 
 .PHONY: help
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo '  STACK=dev is the default; another stack: make rehearse STACK=prod, or STACK=tests/stacks/premium'
 
 .PHONY: setup
@@ -29,27 +30,33 @@ rehearse: setup ## Live through a stack's whole life on a simulated Azure: up, p
 	@echo "rehearsing stack $(STACK) on a simulated cloud" >&2
 	@.venv/bin/infra rehearse -s $(notdir $(STACK)) $(if $(findstring /,$(STACK)),--stacks-dir $(dir $(STACK)))
 
-# One stage after the other: emulated machines and real engines do not hold their deadlines on a busy machine.
 .PHONY: test
-test: setup ## Run every test but the node lab's extended scenarios
+test: setup ## Run every test but the deep labs, a booted node and a real engine among them
 	@tools/apt.sh test
 	@$(python) -m infra.engine show >/dev/null
-	@echo "running all tests, $(PYTEST_WORKERS) at a time; then two nodes in namespaces; then a booted node" >&2
-	@$(python) -m pytest -n $(PYTEST_WORKERS) --dist loadfile tests --ignore tests/node --ignore tests/namespaces
-	@$(python) -m pytest tests/namespaces
-	@$(python) -m pytest -v -m 'not extended' tests/node
+	@echo "running all tests but the deep labs, $(PYTEST_WORKERS) at a time" >&2
+	@$(python) -m pytest -n $(PYTEST_WORKERS) --dist loadfile --no-loadscope-reorder -m 'not lab' tests
 
 .PHONY: quick
 quick: setup ## Run the unit tests (under a minute)
 	@echo "running the unit tests" >&2
 	@$(python) -m pytest -q -n $(PYTEST_WORKERS) -m 'not slow' tests/unit tests/tools
 
+.PHONY: labs
+labs: setup ## Run the deep labs, one after the other; what has passed on this tree is not run again
+	@$(labs)
+
 .PHONY: node-lab
 node-lab: setup ## Boot the rendered cloud-init in emulated machines, through good days and bad ones; print the scenarios
-	@tools/apt.sh test
-	@$(python) -m infra.engine show >/dev/null
-	@echo "booting nodes (QEMU without KVM)" >&2
-	@$(python) -m pytest -n $(PYTEST_WORKERS) --dist loadfile tests/node
+	@$(labs) node
+
+.PHONY: namespaces-lab
+namespaces-lab: setup ## Run two nodes in namespaces, with real Ray and real vLLM, and delivery over SSH
+	@$(labs) namespaces
+
+.PHONY: soak-lab
+soak-lab: setup ## Put the wrapper under minutes of steady load; its memory stays flat
+	@$(labs) soak
 
 .PHONY: lint
 lint: setup ## Check style, types, shell, YAML, workflows and the tree's own rules

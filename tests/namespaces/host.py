@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tools.deadlines import scaled
+
 INSIDE = Path(__file__).parent / "inside"
 SERVICE_UID = 4711
 _KINDS = ("--mount", "--uts", "--pid", "--ipc")
@@ -45,7 +47,8 @@ class Host:
 
     def run(self, *command: str, user: str | None = None, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
         """Run a command to its end; how it ended is the caller's business."""
-        return subprocess.run(self.argv(command, user), capture_output=True, text=True, timeout=timeout_s, check=False)
+        argv, limit_s = self.argv(command, user), scaled(timeout_s)
+        return subprocess.run(argv, capture_output=True, text=True, timeout=limit_s, check=False)
 
     def python(self, script: str, *arguments: str, user: str | None = None, timeout_s: float = 300) -> str:
         """What a script of `inside/` prints there. Raises AssertionError when it fails."""
@@ -164,7 +167,7 @@ def _cable(first: Host, second: Host) -> None:
 
 
 def _wait_for(condition: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + _STARTS_WITHIN_S
+    end = time.monotonic() + scaled(_STARTS_WITHIN_S)
     while not condition():
         assert time.monotonic() < end, f"{what} did not come within {_STARTS_WITHIN_S:.0f} s"
         time.sleep(0.05)

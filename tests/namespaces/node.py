@@ -24,6 +24,7 @@ from cloud_init.bundle import Bundle, contents
 from huddle import tiny_model
 from plan.build_azure import NodePlan, Plan
 from tests.namespaces.host import INSIDE, Host, hand_over
+from tools.deadlines import scaled
 
 RAY, VLLM, WRAPPER = "huddle-ray.service", "huddle-vllm.service", "huddleai_api.service"
 PROBE = "huddle-probe.service"
@@ -47,7 +48,7 @@ class Node:
 
     def wait(self, condition: Callable[[], bool], what: str, deadline_s: float = _SLOW_S) -> None:
         """Until a condition holds; the logs of all services are the error."""
-        end = time.monotonic() + deadline_s
+        end = time.monotonic() + scaled(deadline_s)
         while not condition():
             if time.monotonic() > end:
                 logs = "\n".join(f"--- {unit}\n{self.host.log(unit)[-3000:]}" for unit in (RAY, VLLM, WRAPPER, PROBE))
@@ -65,7 +66,7 @@ class Node:
             *([] if body is None else [json.dumps(body)]),
         ]
         done = subprocess.run(
-            self.host.argv(words, user), input=key, capture_output=True, text=True, timeout=120, check=True
+            self.host.argv(words, user), input=key, capture_output=True, text=True, timeout=scaled(120), check=True
         )
         answer: dict[str, Any] = json.loads(done.stdout)
         return answer

@@ -22,6 +22,7 @@ from tests.namespaces.host import Host, on_loopback
 from tests.ssh_stack import SshStack
 from tools.ports import reserve_port
 
+pytestmark = [pytest.mark.lab, pytest.mark.groundwork]  # one life, in order
 NODE = program.load_plan("dev").nodes[0]
 CANARY = "canary-backend-key-5e1f"
 SERVES = """

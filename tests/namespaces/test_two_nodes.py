@@ -14,7 +14,7 @@ from plan.vocabulary import Zone
 from tests.namespaces.conftest import Pair
 from tests.namespaces.node import BACKEND_KEY, PROBE, RAY, RAY_TOKEN, VLLM, WRAPPER, Node
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")

@@ -10,12 +10,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from cloud_init.bundle.services import Unit
+from tools.deadlines import scaled
 from tools.node_lab.lab import Node
 from tools.node_lab.shell import Done
 
 SERVICES = (Unit.RAY, Unit.MODELS, Unit.VLLM, Unit.WRAPPER)
 PATIENCE_S = 240
-"""For what must happen by itself: an emulated machine on a busy host is slow."""
+"""For what must happen by itself in an emulated machine on an idle host."""
 
 
 def invocations(node: Node) -> dict[str, str]:
@@ -44,7 +45,7 @@ def prompt_hash(node: Node, model: str) -> str:
 
 def eventually(true: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
     """Wait for what a machine does by itself."""
-    end = time.monotonic() + patience_s
+    end = time.monotonic() + scaled(patience_s)
     while not true():
         assert time.monotonic() < end, f"not within {patience_s} s: {what}"
         time.sleep(1)

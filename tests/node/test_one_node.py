@@ -24,11 +24,12 @@ from tests.node.probes import (
     prompt_hash,
     serves_again,
 )
+from tools.deadlines import scaled
 from tools.node_lab import bundles
 from tools.node_lab.lab import Lab, Node
 
 SCORE_LIMIT = 4.0
-QUICK_S = {"credentials": 10, "clock": 4, "packages": 60, "readiness": 150}
+QUICK_S = {"credentials": 10, "clock": 4, "packages": 60, "readiness": int(scaled(150))}
 """Deadlines for what must fail; where waiting is the point a test says less."""
 
 Show = Callable[[str, object], None]
@@ -64,6 +65,7 @@ def serving(node: Node, first: Bundle) -> Iterator[None]:
     serves_again(node)
 
 
+@pytest.mark.groundwork
 def test_first_boot(node: Node) -> None:
     """First boot: day 0 ends well, disks are ready."""
     node.boot()
@@ -86,6 +88,7 @@ def test_first_boot(node: Node) -> None:
     ]
 
 
+@pytest.mark.groundwork
 def test_first_bundle_serves(node: Node, first: Bundle) -> None:
     """First bundle: the run command ends when the node answers."""
     done = node.apply(first)
@@ -110,7 +113,7 @@ def test_the_same_bundle_again_changes_nothing(node: Node, first: Bundle) -> Non
     assert invocations(node) == before
 
 
-@pytest.mark.extended
+@pytest.mark.lab
 def test_a_new_prompt_restarts_nothing(node: Node, lab: Lab, first: Bundle) -> None:
     """Bundle N+1 with another prompt: reloaded, not restarted; and back."""
     prompted = bundles.plan(lab.public_key, serving={"models": {"hl": {"system_prompt": "Rhyme."}, "llama-3.2-3b": {}}})
@@ -125,6 +128,7 @@ def test_a_new_prompt_restarts_nothing(node: Node, lab: Lab, first: Bundle) -> N
     assert prompt_hash(node, "hl") == old_hash
 
 
+@pytest.mark.lab
 def test_a_bundle_that_never_gets_ready(node: Node, lab: Lab, first: Bundle, serving: None) -> None:
     """Bundle N+1 never ready: N serves again, the reason is named."""
     wanted = first.digest
@@ -135,7 +139,7 @@ def test_a_bundle_that_never_gets_ready(node: Node, lab: Lab, first: Bundle, ser
     assert re.search(r"not ready after 40 s: the wrapper answers 50[234] for .*serves again$", status["reason"])
 
 
-@pytest.mark.extended
+@pytest.mark.lab
 def test_a_bundle_whose_engine_dies(node: Node, lab: Lab, first: Bundle, serving: None) -> None:
     """Bundle N+1 whose engine ends with exit code 0: N serves again, without waiting for the deadline."""
     wanted = first.digest
@@ -148,6 +152,7 @@ def test_a_bundle_whose_engine_dies(node: Node, lab: Lab, first: Bundle, serving
     assert set(status["restarted"]) <= set(probes.SERVICES)
 
 
+@pytest.mark.lab
 def test_a_truncated_bundle(node: Node, lab: Lab, serving: None) -> None:
     """A truncated archive is refused, nothing changes."""
     bundle = lab.bundle(engine="slow-start=1")
@@ -157,6 +162,7 @@ def test_a_truncated_bundle(node: Node, lab: Lab, serving: None) -> None:
     assert "truncated or altered; nothing was changed" in done.err
 
 
+@pytest.mark.lab
 def test_kill_9(node: Node, serving: None) -> None:
     """kill -9 of each process: its unit brings it back, the node serves again."""
     for name, unit in (("gcs_server", Unit.RAY), ("raylet", Unit.RAY), ("vllm", Unit.VLLM)):
@@ -172,6 +178,7 @@ def test_kill_9(node: Node, serving: None) -> None:
         serves_again(node)
 
 
+@pytest.mark.lab
 def test_a_stopped_wrapper(node: Node, serving: None) -> None:
     """SIGSTOP of the wrapper: systemd's watchdog ends it, the node serves again."""
     before = main_pid(node, Unit.WRAPPER)
@@ -181,7 +188,7 @@ def test_a_stopped_wrapper(node: Node, serving: None) -> None:
     assert "watchdog" in journal(node, Unit.WRAPPER).lower()
 
 
-@pytest.mark.extended
+@pytest.mark.lab
 def test_a_frozen_engine(node: Node, serving: None) -> None:
     """SIGSTOP of the engine: the probe ends it, the node serves again."""
     before = main_pid(node, Unit.VLLM)
@@ -190,19 +197,21 @@ def test_a_frozen_engine(node: Node, serving: None) -> None:
     serves_again(node)
 
 
+@pytest.mark.lab
 def test_a_missing_gpu(node: Node, first: Bundle, serving: None) -> None:
     """A missing GPU: refused by its count, what serves goes on."""
     with changed(node, "/etc/lab/gpus", "0"):
         fails(node.apply(first), node, "driver", r"^this machine has 0 GPUs, its size has 1; deallocate and start it")
 
 
-@pytest.mark.extended
+@pytest.mark.lab
 def test_a_driver_mismatch(node: Node, first: Bundle, serving: None) -> None:
     """Driver and library of two versions: refused with the driver's words."""
     with changed(node, "/etc/lab/gpus", "Failed to initialize NVML: Driver/library version mismatch"):
         fails(node.apply(first), node, "driver", r"the GPU driver does not answer .*Driver/library version mismatch")
 
 
+@pytest.mark.lab
 def test_no_key_vault(node: Node, lab: Lab, first: Bundle, serving: None) -> None:
     """Key vault and identity away: the secrets of the last time are used; without them it is refused."""
     node.shell.out("systemctl stop lab-azure.service")
@@ -215,6 +224,7 @@ def test_no_key_vault(node: Node, lab: Lab, first: Bundle, serving: None) -> Non
         node.shell.out("systemctl start lab-azure.service")
 
 
+@pytest.mark.lab
 def test_a_wrong_clock(node: Node, first: Bundle, serving: None) -> None:
     """A clock that is years behind: a warning, and the certificate is named as the reason."""
     now = "date +%s"
@@ -229,6 +239,7 @@ def test_a_wrong_clock(node: Node, first: Bundle, serving: None) -> None:
     assert any("the clock is not synchronised" in warning for warning in status["warnings"])
 
 
+@pytest.mark.lab
 def test_apt_is_busy(node: Node, lab: Lab, first: Bundle, serving: None) -> None:
     """apt's lock is held: waited for; held for ever: refused with apt's words."""
     missing = {"packages": ["lab-late"]}
@@ -247,7 +258,7 @@ def test_apt_is_busy(node: Node, lab: Lab, first: Bundle, serving: None) -> None
     assert node.apply(first).code == 0
 
 
-@pytest.mark.extended
+@pytest.mark.lab
 def test_jupyterlab(node: Node, lab: Lab, first: Bundle, serving: None) -> None:
     """JupyterLab on: its libraries are installed (refused without a network), loopback and token only; off: gone."""
     plan = bundles.plan(lab.public_key, jupyter={"enabled": True})
@@ -271,6 +282,7 @@ def test_jupyterlab(node: Node, lab: Lab, first: Bundle, serving: None) -> None:
     assert node.shell.run(ask).out == "000"
 
 
+@pytest.mark.lab
 def test_a_full_root_disk(node: Node, lab: Lab, serving: None) -> None:
     """The root disk is full: refused, what serves goes on."""
     bundle = lab.bundle(engine="slow-start=2", deadlines_s=QUICK_S)
@@ -284,7 +296,7 @@ def test_a_full_root_disk(node: Node, lab: Lab, serving: None) -> None:
         node.shell.out("rm -f /var/full /var/full2")
 
 
-@pytest.mark.extended
+@pytest.mark.lab
 def test_a_bundle_for_others(node: Node, lab: Lab, serving: None) -> None:
     """A bundle that is not for this host is refused by name."""
     renamed = bundles.plan(lab.public_key, name_prefix="others")
@@ -349,6 +361,7 @@ def test_status_for_people_and_scripts(node: Node, first: Bundle, show: Show) ->
     show("huddle status --json", json.dumps(status))
 
 
+@pytest.mark.lab
 def test_reboot(node: Node, serving: None) -> None:
     """Reboot: the node serves again by itself."""
     node.reboot()
@@ -356,7 +369,7 @@ def test_reboot(node: Node, serving: None) -> None:
     eventually(lambda: node.status()["state"] == "serving", "the boot's own apply reports")
 
 
-@pytest.mark.extended
+@pytest.mark.lab
 def test_power_cut_while_applying(node: Node, lab: Lab, first: Bundle, serving: None) -> None:
     """Power cut in the middle of an apply: after the boot the node serves what its link names."""
     node.shell.out("rm --recursive --force /mnt/nvme/workspace/scratch/x; sync")
@@ -369,6 +382,7 @@ def test_power_cut_while_applying(node: Node, lab: Lab, first: Bundle, serving: 
     assert node.apply(first).code == 0
 
 
+@pytest.mark.lab
 def test_deallocation(node: Node, lab: Lab, serving: None) -> None:
     """Eight blank NVMe disks after deallocation become one and are refilled; the node serves by itself."""
     node.power_off()
@@ -382,7 +396,7 @@ def test_deallocation(node: Node, lab: Lab, serving: None) -> None:
     assert node.shell.out("ls /mnt/nvme/workspace/models").strip() != ""
 
 
-@pytest.mark.extended
+@pytest.mark.lab
 def test_no_local_disk(node: Node, lab: Lab, first: Bundle) -> None:
     """No local NVMe disk: the machine lets its operator in, applying names the reason."""
     node.power_off()

@@ -14,11 +14,12 @@ from infra.rehearsal.record import Change
 from plan.vocabulary import Zone
 from tests.node.probes import eventually, journal, serves_again
 from tests.ssh_stack import SshStack
+from tools.deadlines import scaled
 from tools.node_lab.image import OVERLAY
 from tools.node_lab.lab import Lab, Node
 
-pytestmark = pytest.mark.extended
-QUICK_S = {"credentials": 20, "clock": 4, "readiness": 200}
+pytestmark = pytest.mark.lab
+QUICK_S = {"credentials": 20, "clock": 4, "readiness": int(scaled(200))}
 FOREIGN = 1024**2
 """Bytes at the start of a disk that must stay as they are."""
 
@@ -90,6 +91,7 @@ def open_ports(scanner: Node, address: IPv4Address, ports: list[int]) -> list[in
     ]
 
 
+@pytest.mark.groundwork
 def test_a_disk_with_a_signature(worker: Node, lab: Lab) -> None:
     """A local disk with somebody's data: refused in one sentence, nothing written, the machine lets us in."""
     disk = lab.folder / "foreign"
@@ -104,6 +106,7 @@ def test_a_disk_with_a_signature(worker: Node, lab: Lab) -> None:
     assert disk.open("rb").read(FOREIGN) == before
 
 
+@pytest.mark.groundwork
 def test_two_disks(worker: Node) -> None:
     """Two local disks: one RAID 0, after the operator has done what the sentence said."""
     worker.shell.out("wipefs --all --quiet /dev/nvme1n1 && systemctl restart huddle-nvme.service")
@@ -113,6 +116,7 @@ def test_two_disks(worker: Node) -> None:
     assert size > 11 * 1024**3
 
 
+@pytest.mark.groundwork
 def test_the_worker_serves_without_its_head(worker: Node, bundle: Bundle) -> None:
     """The worker boots before its head: it serves, waits for the head, and says so."""
     done = worker.apply(bundle)
@@ -121,6 +125,7 @@ def test_the_worker_serves_without_its_head(worker: Node, bundle: Bundle) -> Non
     assert f"waiting for the head {worker.plan.serving.head_address}" in journal(worker, Unit.RAY)
 
 
+@pytest.mark.groundwork
 def test_the_head_comes(head: Node, worker: Node, bundle: Bundle, deployed: SshStack) -> None:
     """The head boots while `pulumi up` waits at its gate and delivers over SSH: the worker joins, both serve."""
     head.guest.start()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tools.deadlines import scaled
 from tools.node_lab.image import Image
 
 _WAY_IN = "10.0.9.15"
@@ -149,7 +150,7 @@ class Guest:
         if self._process is None:
             return
         try:
-            self._process.wait(timeout_s)
+            self._process.wait(scaled(timeout_s))
         except subprocess.TimeoutExpired:
             raise GuestError(f"{self.hardware.name} is still on after {timeout_s:.0f} s") from None
 

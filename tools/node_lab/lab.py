@@ -19,6 +19,7 @@ from cloud_init.bundle import served as catalogue
 from cloud_init.delivery import run_command as apply
 from plan.build_azure import NodePlan, Plan
 from plan.vocabulary import Zone
+from tools.deadlines import scaled
 from tools.node_lab import bundles, image, media, wheels
 from tools.node_lab.guest import Guest, Hardware, Link
 from tools.node_lab.shell import CONNECT_S, Done, Shell
@@ -82,7 +83,7 @@ class Node:
         before = self.shell.out("cat /proc/sys/kernel/random/boot_id")
         self.shell.run("systemctl reboot", timeout_s=30)
         self.shell.disconnect()
-        end = time.monotonic() + CONNECT_S
+        end = time.monotonic() + scaled(CONNECT_S)
         while time.monotonic() < end:
             self.shell.wait()
             done = self.shell.run("cat /proc/sys/kernel/random/boot_id")

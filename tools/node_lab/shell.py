@@ -8,8 +8,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from tools.deadlines import scaled
+
 CONNECT_S = 600.0
-"""An emulated machine on a busy host takes minutes to boot."""
+"""An emulated machine takes minutes to boot. All times here are an idle host's."""
 
 
 class ShellError(Exception):
@@ -40,7 +42,7 @@ class Shell:
         Raises:
             ShellError: it does not.
         """
-        end = time.monotonic() + timeout_s
+        end = time.monotonic() + scaled(timeout_s)
         while True:
             done = self._ssh("true", "", 90)
             if done.code == 0:
@@ -103,7 +105,7 @@ class Shell:
                 capture_output=True,
                 text=True,
                 errors="replace",
-                timeout=timeout_s,
+                timeout=scaled(timeout_s),
                 check=False,
             )
         except subprocess.TimeoutExpired as late:

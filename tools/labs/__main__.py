@@ -1,0 +1,71 @@
+"""Run labs by name, or those that the last merged change calls for."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from infra.engine.versions import ROOT
+from tools.labs import change, progress, table
+from tools.labs.table import Lab
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit status 1 when a lab failed."""
+    labs = table.load()
+    parser = argparse.ArgumentParser(prog="python -m tools.labs", description=__doc__)
+    parser.add_argument("--workers", default="2", help="tests at a time")
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="these labs, or all")
+    run.add_argument("lab", nargs="*", help=", ".join(lab.name for lab in labs))
+    changed = commands.add_parser("changed", help="those whose inputs the last merged change touched")
+    changed.add_argument("--minutes", type=float, required=True, help="no lab begins that would not end within these")
+    asked = parser.parse_args(arguments)
+    if asked.command == "run":
+        names = [lab.name for lab in labs]
+        if unknown := sorted(set(asked.lab) - set(names)):
+            parser.error(f"there is no lab {', '.join(unknown)}; there are {', '.join(names)}")
+        return run_all([lab for lab in labs if lab.name in (asked.lab or [lab.name])], asked.workers)
+    since = change.base()
+    files = change.files(since)
+    chosen = table.touched(labs, files)
+    say(f"the last change (since {since[:10] if since else 'the beginning'}) touched {len(files)} files")
+    say(f"labs that read them: {', '.join(lab.name for lab in chosen) or 'none'}")
+    return run_all(chosen, asked.workers, within_s=asked.minutes * 60)
+
+
+def run_all(labs: Sequence[Lab], workers: str, within_s: float = float("inf")) -> int:
+    """One after the other, also after one has failed; those for which the time is too short are named, not run."""
+    end, results = time.monotonic() + within_s, {}
+    for lab in labs:
+        if time.monotonic() + lab.minutes * 60 > end:
+            results[lab.name] = f"left out: it takes {lab.minutes} minutes, there are fewer"
+            continue
+        say(f"{lab.name}: {lab.title} (some {lab.minutes} minutes)")
+        results[lab.name] = _run(lab, workers)
+    for name, result in results.items():
+        say(f"{name:<12} {result}")
+    return int("failed" in results.values())
+
+
+def _run(lab: Lab, workers: str) -> str:
+    passed = progress.file_of(lab)
+    words = ["-m", "pytest", "-p", "tools.labs.resume", "--passed", str(passed), *lab.tests]
+    done = subprocess.run([sys.executable, *words, "-n", workers, "--dist", "loadfile"], cwd=ROOT, check=False)
+    if done.returncode == pytest.ExitCode.NO_TESTS_COLLECTED and passed.is_file():
+        return "has passed on this tree before"
+    return "passed" if done.returncode == pytest.ExitCode.OK else "failed"
+
+
+def say(line: str) -> None:
+    """One line of progress."""
+    print(f"labs: {line}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,6 +1,6 @@
 """The planner's constants, each fitted on real vLLM 0.26.0 on two H100 SXM (serving/README.md, Calibration).
 
-Every run was made once on one kind of host, so these are means of few rows; `tests/serving/test_planner_calibration.py`
+Every run was made once on one kind of host, so these are means of few rows; `tests/serving/planner/test_calibration.py`
 holds the rows and the error that the planner is allowed. Where another GPU is planned, the same fractions of its data
 sheet are assumed.
 """

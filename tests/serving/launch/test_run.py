@@ -17,7 +17,7 @@ from huddle import engine, registry
 from huddle.launch import backoff, gpu_state, supervise
 from huddle.network import NetworkError, interface_of
 from huddle.registry import files
-from tests.serving.launch_world import World, alive, safetensors
+from tests.serving.launch.world import World, alive, safetensors
 from tools.deadlines import until
 from tools.ports import reserve_port
 

@@ -9,7 +9,7 @@ from huddle import gpus, registry, shapes
 from huddle.planner import Layout, memory, speed
 from huddle.planner.speed import Engine, Load
 
-ROWS = json.loads((Path(__file__).parent / "data" / "h100_rows.json").read_text())["rows"]
+ROWS = json.loads((Path(__file__).parent / "h100_rows.json").read_text())["rows"]
 KNOWN = registry.load()
 H100 = gpus.gpu("h100-sxm")
 MODELS = {"3b": "llama-3.2-3b", "8b": "llama-3.1-8b", "70b": "llama-3.1-70b-fp8"}

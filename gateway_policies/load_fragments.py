@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from huddle.errors import Fault, InputError
 from plan.build_azure import Plan
 from plan.build_gateway import PolicyFragmentPlan
-from plan.errors import Fault, InputError
 from plan.settings.gateway import PolicyFragments
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from gateway_policies.load_fragments import with_fragments
 from huddle import registry
+from huddle.errors import InputError
 from plan import engines as fit
 from plan import stack_file
 from plan.build_azure import Plan, build
-from plan.errors import InputError
 from plan.settings.azure import Settings
 from plan.vocabulary import Target
 

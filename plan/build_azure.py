@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address
 from types import MappingProxyType
 
+from huddle.errors import Fault, InputError
 from plan.azure_facts import VM_SIZES, VmSize, max_shares
 from plan.azure_names import Names, problem, stable_suffix
 from plan.azure_network import AddressPlan, plan_addresses
 from plan.build_gateway import BackendPlan, GatewayPlan, ProductPlan, gateway_plan
-from plan.errors import Fault, InputError
 from plan.ports import Flow, NsgRule, nsg_rules, port_table
 from plan.rules import azure as rules
 from plan.settings.azure import AutoShutdown, Image, Jupyter, Monitoring, Settings

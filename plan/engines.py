@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from huddle import planner
+from huddle.errors import Fault, InputError
 from huddle.registry import Registry
 from plan.build_azure import EnginePlan, Plan
-from plan.errors import Fault, InputError
 from plan.vocabulary import Topology
 
 

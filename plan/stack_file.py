@@ -5,13 +5,12 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from plan.errors import Fault, InputError
+from huddle import yaml_source
+from huddle.errors import Fault, InputError
 from plan.settings.azure import LOCATION_KEY, SECRET_KEYS, Settings
 from plan.settings.validation import parse
 
@@ -109,11 +108,7 @@ def read(stack: str, root: Path = ROOT) -> dict[str, Any]:
         hint = f"did you mean {close[0]}? " if close else ""
         raise InputError(Fault(file, "", f"there is no such stack; {hint}stacks here: {', '.join(known) or 'none'}"))
     try:
-        document = yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeyLoader)  # noqa: S506 - a SafeLoader
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(Fault(file, "", f"is not valid YAML: {_problem(error)}")) from None
-    except RecursionError:
-        raise InputError(Fault(file, "", "is not valid YAML: it is nested too deeply")) from None
+        document = _parsed(path.read_bytes(), file)
     except OSError as error:
         raise InputError(Fault(file, "", f"can't be read: {error.strerror}")) from None
     if not isinstance(document, dict) or not isinstance(document.get("config"), dict):
@@ -175,39 +170,20 @@ def _decode(text: str) -> Any:
     return text
 
 
-def _problem(error: Exception) -> str:
-    """What is wrong and where. The file's own text stays out: the line may hold a secret."""
-    if isinstance(error, yaml.MarkedYAMLError) and error.problem:
-        mark = error.problem_mark
-        what = " ".join(part for part in (error.context, error.problem) if part)
-        return what + (f" (line {mark.line + 1}, column {mark.column + 1})" if mark else "")
-    return " ".join(str(error).split())
+def _parsed(text: bytes, file: str) -> Any:
+    """The YAML's content. Azure's names are case-insensitive, so keys that differ only in case count as equal."""
+    try:
+        document = yaml_source.parse(text, file, same=str.casefold)
+    except yaml_source.YamlSourceError as error:
+        place = f" (line {error.line}, column {error.column})" if error.column else ""
+        raise InputError(Fault(file, "", f"is not valid YAML: {error}{place}")) from None
+    if document.repeated:
+        raise InputError(*(Fault(file, "", _repeated(key)) for key in document.repeated))
+    return document.data
 
 
-class _UniqueKeyLoader(yaml.SafeLoader):
-    """A safe loader that refuses a mapping with two equal keys, which YAML libraries otherwise merge silently.
-
-    Azure's names are case-insensitive, so keys that differ only in case count as equal.
-    """
-
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """Give a place to values such as the date 2026-02-30, which the library refuses with a bare ValueError."""
-        try:
-            return super().construct_object(node, deep)
-        except ValueError:
-            problem = "a value looks like a date or a number but is none; quote it"
-            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: dict[str, int] = {}
-        for key_node, _ in node.value:
-            key = str(key_node.value)
-            if key.casefold() in seen:
-                raise yaml.constructor.ConstructorError(
-                    None,
-                    None,
-                    f"the key {key!r} on line {key_node.start_mark.line + 1} repeats line {seen[key.casefold()]}"
-                    " (names are compared without case)",
-                )
-            seen[key.casefold()] = key_node.start_mark.line + 1
-        return super().construct_mapping(node, deep)
+def _repeated(key: yaml_source.Repeated) -> str:
+    return (
+        f"is not valid YAML: the key {key.path[-1]!r} on line {key.line} repeats line {key.first_line}"
+        " (names are compared without case)"
+    )

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from huddle.errors import Fault, InputError
 from infra import program
-from plan.errors import Fault, InputError
 from plan.vocabulary import KeyName
 
 if TYPE_CHECKING:

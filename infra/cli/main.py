@@ -13,10 +13,10 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.console import Console
 
+from huddle.errors import Fault, InputError
 from infra import program
 from infra.cli import gateway as gateway_cli
 from plan import stack_file
-from plan.errors import Fault, InputError
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -17,8 +17,8 @@ from pathlib import Path
 import uvloop
 
 from gateway_policies.source import PolicyFault
+from huddle.errors import InputError
 from infra.program import load_plan
-from plan.errors import InputError
 from simulator.apim_policies import given
 from simulator.apim_policies.counters import Counters
 from simulator.apim_policies.exchange import Surroundings

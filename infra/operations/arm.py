@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from plan.errors import Fault, InputError
+from huddle.errors import Fault, InputError
 
 ENDPOINT_VARIABLE = "ARM_ENDPOINT"
 AZURE = "https://management.azure.com"

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import UNIQUE, StrEnum, verify
 
+from huddle.errors import Fault, InputError
 from plan.build_gateway import GatewayPlan
-from plan.errors import Fault, InputError
 from plan.vocabulary import KeyName
 
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from huddle.client import stack_outputs
+from huddle.errors import Fault, InputError
 from infra import engine
 from plan import stack_file
-from plan.errors import Fault, InputError
 
 
 class NoStackError(InputError):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from huddle.errors import Fault, InputError
 from infra import program
 from infra.rehearsal.runner import Rehearsal
 from infra.rehearsal.runner import run as run_steps
@@ -18,7 +19,6 @@ from infra.rehearsal.steps import steps_of
 from infra.reports import graph, timeline, tree_view
 from plan import stack_file
 from plan.build_azure import Plan
-from plan.errors import Fault, InputError
 
 
 def run(

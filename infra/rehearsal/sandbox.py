@@ -17,18 +17,16 @@ import yaml
 from pulumi import automation
 from pulumi.automation import events
 
+from huddle.errors import Fault, InputError
 from infra import engine, program
 from infra.rehearsal import standing
 from plan import stack_file
 from plan.build_azure import Plan
-from plan.errors import Fault, InputError
 from plan.settings.azure import OPTIONAL_SECRET_KEYS, SECRET_KEYS
 from plan.vocabulary import Delivery
-from simulator.azure.errors import SimulatorError
 from simulator.azure.faults import load as load_faults
 from simulator.azure.settings import FAULTS_VARIABLE, STATE_VARIABLE
 
-INLINE = f"{FAULTS_VARIABLE} (inline): "
 OnEvent = Callable[[events.EngineEvent], Any]
 PLUGINS = stack_file.ROOT / "simulator" / "azure" / "bin"
 
@@ -68,13 +66,13 @@ class Sandbox:
         """Give the simulated subscription the quota that the plan counts on, and switch faults on or off.
 
         `faults` is the text of a fault file of the simulator; a quota in it wins over the plan's.
+
+        Raises:
+            InputError: the fault file is wrong.
         """
         document: dict[str, Any] = {}
         if faults is not None:
-            try:
-                load_faults(faults)
-            except SimulatorError as error:
-                raise InputError(Fault("fault file", "", str(error).removeprefix(INLINE))) from None
+            load_faults(faults, called="fault file")
             document = yaml.safe_load(faults) or {}
         quota = {plan.compute.size.quota_family: plan.compute.quota_vcpus}
         workspace = self.stack.workspace

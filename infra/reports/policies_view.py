@@ -10,8 +10,8 @@ from rich.rule import Rule
 from rich.syntax import Syntax
 
 from gateway_policies.extra_apis import Rendered, rendered
+from huddle.errors import Fault, InputError
 from plan.build_azure import Plan
-from plan.errors import Fault, InputError
 
 
 def of(plan: Plan) -> tuple[Rendered, ...]:

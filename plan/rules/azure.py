@@ -6,6 +6,7 @@ import difflib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from huddle.errors import Fault, InputError
 from plan import ports
 from plan.azure_facts import (
     DISALLOWED_ADMIN_NAMES,
@@ -19,7 +20,6 @@ from plan.azure_facts import (
     max_shares,
 )
 from plan.azure_network import AZURE_RESERVED, BASTION_MIN_PREFIX, conflicts, node_capacity
-from plan.errors import Fault, InputError
 from plan.rules import gateway as gateway_rules
 from plan.settings.azure import Settings
 from plan.vocabulary import (

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from plan.errors import Fault, InputError
+from huddle.errors import Fault, InputError
 
 _KEY = re.compile(r"[!-~]{8,256}")
 """What can stand in a header, and is long enough to be no slip."""

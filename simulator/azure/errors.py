@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from huddle.errors import InputError
+
 SIMULATED = "[simulated]"
 
 
-class SimulatorError(Exception):
-    """The simulator itself was given something wrong (a fault file, a state file): one clear sentence."""
+class SimulatorError(InputError):
+    """The simulator itself was given something wrong: a fault file, a state file."""
 
 
 class ArmError(Exception):

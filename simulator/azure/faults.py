@@ -11,14 +11,18 @@ from enum import UNIQUE, StrEnum, verify
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from huddle import yaml_source
+from huddle.errors import Fault as InputFault
+from huddle.findings import findings, sentence
 from simulator.azure.errors import SimulatorError
 from simulator.azure.operation import Operation
 from simulator.azure.settings import FAULTS_VARIABLE as VARIABLE
+
+INLINE = f"{VARIABLE} (inline)"
 
 
 @verify(UNIQUE)
@@ -120,51 +124,42 @@ class FaultPlan(_Model):
     )
 
 
-def load(source: str | None = None) -> FaultPlan:
-    """The plan from the environment (or the given source).
+def load(source: str | None = None, called: str = INLINE) -> FaultPlan:
+    """The plan from the environment (or the given source). `called`: what errors call a text that is in no file.
 
     Raises:
-        SimulatorError: one sentence that says where, what and what is allowed.
+        SimulatorError: a fault for each wrong place, which says where, what and what is allowed.
     """
     text = os.environ.get(VARIABLE, "") if source is None else source
     if not text.strip():
         return FaultPlan()
     if "\n" in text or ": " in text or text.lstrip()[0] in "{[":
-        return _parse(text, f"{VARIABLE} (inline)")
+        return _parse(text, called)
     try:
         return _parse(Path(text).read_text(), text)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise SimulatorError(f"{text}: the fault file cannot be read ({reason}); name a YAML file") from error
+        raise SimulatorError(
+            InputFault(text, "", f"the fault file cannot be read ({reason}); name a YAML file")
+        ) from error
 
 
 @lru_cache(maxsize=8)
 def _parse(text: str, where: str) -> FaultPlan:
     try:
-        document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f" line {mark.line + 1}" if mark else ""
-        raise SimulatorError(f"{where}:{line} is not YAML; see simulator/README.md for the format") from error
-    if not isinstance(document, dict):
-        raise SimulatorError(f"{where}: a fault file is a mapping with the keys 'faults' and 'quota'")
+        document = yaml_source.parse(text, where)
+    except yaml_source.YamlSourceError as error:
+        reason = f"line {error.line} is not YAML; see simulator/README.md for the format"
+        raise SimulatorError(InputFault(where, "", reason)) from error
+    if document.repeated:
+        raise SimulatorError(*document.twice())
+    if not isinstance(document.data, dict):
+        raise SimulatorError(InputFault(where, "", "a fault file is a mapping with the keys 'faults' and 'quota'"))
     try:
-        return FaultPlan.model_validate(document)
+        return FaultPlan.model_validate(document.data)
     except ValidationError as error:
-        raise SimulatorError(f"{where}: {_sentence(error)}") from error
-
-
-def _sentence(error: ValidationError) -> str:
-    first: Any = error.errors(include_url=False, include_context=True)[0]
-    path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in first["loc"]).lstrip(".")
-    kind, context = first["type"], first.get("ctx", {})
-    if kind == "union_tag_invalid":
-        return f"{path}: kind '{context['tag']}' does not exist; allowed are {context['expected_tags']}"
-    if kind == "union_tag_not_found":
-        return f"{path}: every fault needs a 'kind' (quota, capacity, conflict, slow, run_command, partial or throttle)"
-    if kind == "extra_forbidden":
-        return f"{path}: this key does not exist here; see simulator/README.md for the allowed ones"
-    return f"{path}: {first['msg'][0].lower()}{first['msg'][1:]} (got {first['input']!r})"
+        found = findings(error, FaultPlan)
+        raise SimulatorError(*(InputFault(where, yaml_source.dotted(f.path), sentence(f)) for f in found)) from error
 
 
 def key_of(fault: Fault, index: int) -> str:

@@ -107,18 +107,24 @@ def test_faults_inline_in_the_environment(azure, monkeypatch):
 
 def test_a_wrong_file_stops_every_operation_with_its_sentence(azure):
     azure.set_faults("faults: [{kind: quotaa}]")
-    with pytest.raises(RefusedError, match=r"\[simulated\] .*faults.yaml: faults\[0\]: kind 'quotaa' does not exist"):
+    with pytest.raises(
+        RefusedError,
+        match=r"\[simulated\] .*faults.yaml: faults\[0\]\.kind: 'quotaa' is not allowed; allowed: 'quota',",
+    ):
         b.group(azure)
 
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("faults: [{}]", "faults[0]: every fault needs a 'kind' (quota, capacity, conflict, slow"),
-        ("faults: [{kind: slow, delay_s: -1}]", "faults[0].slow.delay_s: input should be greater than 0 (got -1)"),
-        ("faults: [{kind: slow, delay_s: 1, dely: 2}]", "faults[0].slow.dely: this key does not exist here"),
-        ("faults: [{kind: capacity, code: Full}]", "faults[0].capacity.code: input should be 'SkuNotAvailable'"),
-        ("quota: {cores: -5}", "quota.cores: input should be greater than or equal to 0 (got -5)"),
+        ("faults: [{}]", "faults[0].kind: is required; allowed: 'quota', 'capacity', 'conflict', 'slow'"),
+        ("faults: [{kind: slow, delay_s: -1}]", "faults[0].delay_s: -1 must be more than 0: Seconds of real time."),
+        (
+            "faults: [{kind: slow, delay_s: 1, dely: 2}]",
+            "faults[0].dely: is not a known key; did you mean delay_s? allowed: delay_s, kind, match",
+        ),
+        ("faults: [{kind: capacity, code: Full}]", "faults[0].code: 'Full' is not allowed; allowed: 'SkuNotAvailable'"),
+        ("quota: {cores: -5}", "quota.cores: -5 must be 0 or more: vCPU limits"),
         ("[1, 2]\n", "a fault file is a mapping with the keys 'faults' and 'quota'"),
         ("faults: [\n", "line 2 is not YAML"),
         ("/nowhere/faults.yaml", "/nowhere/faults.yaml: the fault file cannot be read (No such file or directory)"),

@@ -13,9 +13,9 @@ import yaml
 from hypothesis import strategies as st
 
 from huddle import registry
+from huddle.errors import Fault, InputError
 from plan import stack_file
 from plan.build_azure import Plan, build
-from plan.errors import Fault, InputError
 from plan.settings.azure import Settings
 
 FILE = "stacks/Pulumi.dev.yaml"

@@ -11,10 +11,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from huddle import planner, registry
+from huddle.errors import Fault, InputError
 from infra.reports import cost
 from infra.reports.usage.bill import Bill, Capacity, Rate, TokenUse, base_of, rate_of, settle
 from plan.build_azure import Plan
-from plan.errors import Fault, InputError
 from plan.vocabulary import Topology
 
 NODES = "GPU nodes"

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from huddle.errors import Fault, InputError
 from infra.reports.usage.bill import TokenUse, merged
-from plan.errors import Fault, InputError
 
 COLUMNS = ("product", "subscription", "prompt_tokens", "completion_tokens")
 SUFFIXES = (".json", ".csv")

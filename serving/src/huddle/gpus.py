@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import yaml
 
-from huddle.errors import HuddleError
+from huddle.errors import InputError
 
 _DATA = Path(__file__).parent / "data" / "gpus.yaml"
 MIB_PER_GIB = 1024
@@ -88,7 +88,7 @@ class Fabric:
         raise AssertionError("points are sorted and cover the size")
 
 
-class UnknownHardwareError(HuddleError):
+class UnknownHardwareError(InputError):
     """A GPU or fabric that the tables do not have."""
 
 

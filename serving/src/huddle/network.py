@@ -4,10 +4,10 @@ import socket
 
 import psutil
 
-from huddle.errors import HuddleError
+from huddle.errors import InputError
 
 
-class NetworkError(HuddleError):
+class NetworkError(InputError):
     """An address that is not ours, or a port that is taken."""
 
 

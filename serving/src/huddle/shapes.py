@@ -10,13 +10,13 @@ from enum import UNIQUE, StrEnum, verify
 from pathlib import Path
 from typing import Any
 
-from huddle.errors import HuddleError
+from huddle.errors import InputError
 from huddle.registry import Model
 
 _BUNDLED = Path(__file__).parent / "data" / "models"
 
 
-class ShapeError(HuddleError):
+class ShapeError(InputError):
     """The shape of a model cannot be known."""
 
 

@@ -1,23 +1,41 @@
 """YAML that remembers its lines and refuses what YAML quietly forgives (a key given twice)."""
 
-from collections.abc import Iterator
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from huddle.errors import Fault, InputError
+
 KeyPath = tuple[str | int, ...]
+
+
+def dotted(path: KeyPath) -> str:
+    """Write a path the way people do: serving.models.hl.nodes[0]."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """A key that stands twice in one mapping."""
+
+    path: KeyPath
+    first_line: int
+    line: int
 
 
 @dataclass(frozen=True)
 class Document:
-    """A parsed YAML file: plain data, and the line of every key and list item."""
+    """A parsed YAML text: plain data, and the line of every key and list item. `file` is what errors call it."""
 
-    path: Path
+    file: str
     data: Any
     lines: dict[KeyPath, int]
-    duplicates: tuple[tuple[KeyPath, int, int], ...]  # key, first line, second line
+    repeated: tuple[Repeated, ...]
 
     def line(self, path: KeyPath) -> int:
         """The line of a key, or of the nearest parent that has one."""
@@ -25,55 +43,102 @@ class Document:
             path = path[:-1]
         return self.lines.get(path, 1)
 
+    def twice(self) -> list[Fault]:
+        """A fault for each key that is given twice."""
+        return [
+            self.fault(key.path, f"given twice; the first is on line {key.first_line}, keep one", key.line)
+            for key in self.repeated
+        ]
+
+    def fault(self, path: KeyPath, message: str, line: int | None = None) -> Fault:
+        """What is wrong at a key, with its line."""
+        return Fault(f"{self.file}:{line or self.line(path)}", dotted(path), message)
+
 
 class YamlSourceError(ValueError):
-    """The file cannot be read as YAML; `line` is where, counted from 1."""
+    """The text is no YAML; lines and columns count from 1. The words never repeat the text: it may hold a secret."""
 
-    def __init__(self, line: int, reason: str) -> None:
+    def __init__(self, reason: str, line: int = 1, column: int | None = None) -> None:
         super().__init__(reason)
         self.line = line
+        self.column = column
 
 
-def parse(path: Path) -> Document:
-    """Read a YAML file.
+def read(path: Path, what: str, error: type[InputError] = InputError) -> Document:
+    """Read a file; `what` is its name in sentences ("the model registry").
 
     Raises:
-        YamlSourceError: when the text is not YAML or not UTF-8.
-        OSError: when the file cannot be read.
+        error: it cannot be read, or is no YAML.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        data = yaml.safe_load(text)
+        return parse(path.read_bytes(), str(path))
+    except OSError as failure:
+        raise error(Fault(str(path), "", f"cannot read {what} ({failure.strerror or failure})")) from failure
+    except YamlSourceError as failure:
+        raise error(Fault(f"{path}:{failure.line}", "", f"{what} is not YAML: {failure}")) from failure
+
+
+def parse(text: str | bytes, file: str, same: Callable[[str], str] = str) -> Document:
+    """Parse one document; bytes are UTF-8. Two keys are one when `same` makes them equal (`str.casefold`).
+
+    Raises:
+        YamlSourceError: the text is not YAML or not UTF-8.
+    """
+    try:
+        loader = _Loader(text.decode() if isinstance(text, bytes) else text)
+        node = loader.get_single_node()
+        data = None if node is None else loader.construct_document(node)
     except UnicodeDecodeError as error:
-        raise YamlSourceError(1, f"is not UTF-8 text ({error.reason})") from error
+        raise YamlSourceError(f"it is not UTF-8 text ({error.reason})") from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise YamlSourceError(mark.line + 1 if mark else 1, f"is not YAML: {error.problem}") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise YamlSourceError(1, f"is not YAML: {error}") from error
+        reason = " ".join(part for part in (error.context, error.problem) if part)
+        raise YamlSourceError(reason, *((mark.line + 1, mark.column + 1) if mark else ())) from error
+    except RecursionError as error:
+        raise YamlSourceError("it is nested too deeply") from error
+    except yaml.YAMLError as error:
+        raise YamlSourceError(" ".join(str(error).split())) from error
     lines: dict[KeyPath, int] = {}
-    duplicates: list[tuple[KeyPath, int, int]] = []
-    for key_path, line in _keys(node, (), frozenset()):
-        if key_path in lines:
-            duplicates.append((key_path, lines[key_path], line))
+    repeated: list[Repeated] = []
+    for path, first, line in _keys(node, (), set(), same):
+        if first is None:
+            lines[path] = line
         else:
-            lines[key_path] = line
-    return Document(path, data, lines, tuple(duplicates))
+            repeated.append(Repeated(path, first, line))
+    return Document(file, data, lines, tuple(repeated))
 
 
-def _keys(node: yaml.Node | None, path: KeyPath, parents: frozenset[int]) -> Iterator[tuple[KeyPath, int]]:
-    """Every key and item below a node with its line; a node that contains itself is entered once."""
-    if node is None or id(node) in parents:
+class _Loader(yaml.SafeLoader):
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """Give a place to values such as the date 2026-02-30, which the library refuses with a bare ValueError."""
+        try:
+            return super().construct_object(node, deep)
+        except ValueError:
+            problem = "a value looks like a date or a number but is none; quote it"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
+
+
+def _keys(
+    node: yaml.Node | None, path: KeyPath, entered: set[int], same: Callable[[str], str]
+) -> Iterator[tuple[KeyPath, int | None, int]]:
+    """Every key and item below a node: its path, the line of an equal one before it, its own line.
+
+    A node that aliases name again, or that holds itself, is entered once; of two equal keys only the first.
+    """
+    if node is None or id(node) in entered:
         return
-    parents = parents | {id(node)}
+    entered.add(id(node))
     if isinstance(node, yaml.MappingNode):
+        seen: dict[str, int] = {}
         for key, value in node.value:
-            here = (*path, key.value if isinstance(key, yaml.ScalarNode) else "?")
-            yield here, key.start_mark.line + 1
-            yield from _keys(value, here, parents)
+            name = str(key.value) if isinstance(key, yaml.ScalarNode) else "?"
+            line = key.start_mark.line + 1
+            first = seen.get(same(name))
+            yield (*path, name), first, line
+            if first is None:
+                seen[same(name)] = line
+                yield from _keys(value, (*path, name), entered, same)
     elif isinstance(node, yaml.SequenceNode):
         for index, value in enumerate(node.value):
-            here = (*path, index)
-            yield here, value.start_mark.line + 1
-            yield from _keys(value, here, parents)
+            yield (*path, index), None, value.start_mark.line + 1
+            yield from _keys(value, (*path, index), entered, same)

@@ -94,12 +94,12 @@ def test_a_file_that_others_may_read_is_refused(tmp_path: Path, mode: int) -> No
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (f"api_key: {KEY}\n", "base_url: field required"),
+        (f"api_key: {KEY}\n", "1: base_url: is required: Where the endpoint is"),
         (
             f"base_url: http://h/v1\napi_kee: {KEY}\n",
-            "2: api_kee: there is no such key; the keys are base_url, api_key",
+            "2: api_kee: is not a known key; did you mean api_key? allowed: api_key, api_key_file, base_url, model",
         ),
-        (f"base_url: http://h/v1\napi_key: [{KEY}]\n", "2: api_key"),
+        (f"base_url: http://h/v1\napi_key: [{KEY}]\n", "2: api_key: the value (not shown) must be text"),
         (f"base_url: http://h/v1\napi_key: *{KEY}\n", "2: the connection file is not YAML"),
         (f"- {KEY}\n", "a connection file has the keys"),
         (f"base_url: ftp://h/v1\napi_key: {KEY}\n", "must look like https"),
@@ -107,6 +107,7 @@ def test_a_file_that_others_may_read_is_refused(tmp_path: Path, mode: int) -> No
         (f"base_url: http://h/v1?k={KEY}\n", "more than an address"),
         (f"base_url: http://h/v1\napi_key: {KEY}é\n", "no HTTP header"),
         (f"base_url: http://h/v1\napi_key: {KEY}\napi_key_file: k\n", "keep one"),
+        (f"base_url: http://h/v1\napi_key: {KEY}\napi_key: x\n", "3: api_key: given twice; the first is on line 2"),
     ],
 )
 def test_a_wrong_connection_file_is_one_sentence_without_the_key(tmp_path: Path, text: str, said: str) -> None:

@@ -272,7 +272,7 @@ def test_a_wrong_file_is_exit_code_2(tmp_path: Path) -> None:
     (tmp_path / "wrapper.yaml").write_text("models:\n  tiny: {prompt: x}\n")
     done = run("--config", str(tmp_path / "wrapper.yaml"))
     assert done.returncode == 2
-    assert "wrapper.yaml:2: models.tiny.prompt: there is no such key here" in done.stderr
+    assert "wrapper.yaml:2: models.tiny.prompt: is not a known key" in done.stderr
 
 
 async def test_check_and_key(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from huddle.errors import InputError
 from infra.cli import policy_server as command
-from plan.errors import InputError
 from simulator.apim_policies import given
 
 KEY = "0123456789abcdef"

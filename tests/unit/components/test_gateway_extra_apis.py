@@ -10,7 +10,7 @@ import pytest
 
 from gateway_policies.extra_apis import beside, doors, rendered
 from gateway_policies.rules import violations
-from plan.errors import InputError
+from huddle.errors import InputError
 from tests.unit.builders import plan
 from tests.unit.components.gateway_program import TWO_PRODUCTS, build, standard
 from tests.unit.recording import Recording

@@ -9,9 +9,9 @@ import pytest
 
 from gateway_policies import render as policies
 from gateway_policies.fragments import fragment_faults
+from huddle.errors import InputError
 from infra.program import plan_of
 from plan import stack_file
-from plan.errors import InputError
 from tests.unit.stack_values import changed
 
 GOOD = """

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from huddle.errors import InputError
 from infra.operations import arm
 from infra.operations import arm_gateway as gateway
-from plan.errors import InputError
 from plan.vocabulary import KeyName
 from simulator.azure.arm import serve
 from simulator.azure.store import Resource, Store

@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from huddle.errors import InputError
 from infra.cli.main import app
 from infra.program import load_plan
 from infra.rehearsal import command as rehearse
@@ -19,7 +20,6 @@ from infra.rehearsal.runner import Rehearsal
 from infra.rehearsal.sandbox import Sandbox
 from infra.rehearsal.screen import show_summary
 from plan import stack_file
-from plan.errors import InputError
 from tools.deadlines import scaled
 
 INFRA = [sys.executable, "-m", "infra.cli.main"]

@@ -13,10 +13,10 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
+from huddle.errors import InputError
 from infra.program import load_plan, plan_of
 from infra.reports import documents, picture, ports_view, settings_doc
 from plan import stack_file
-from plan.errors import InputError
 from plan.settings.azure import SECRET_KEYS, Settings
 from tests.unit.stack_values import FILES, MODEL, plan
 

@@ -12,11 +12,11 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
+from huddle.errors import Fault, InputError
 from infra.cli.main import app
 from infra.operations import arm, failures
 from infra.operations import stack_outputs as live_stack
 from infra.program import load_plan
-from plan.errors import Fault, InputError
 from simulator.azure.arm import serve
 from simulator.azure.store import Resource, Store
 

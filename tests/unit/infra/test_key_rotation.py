@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from huddle.errors import InputError
 from infra.operations.key_rotation import Step, other, plan_step
-from plan.errors import InputError
 from plan.vocabulary import KeyName
 from tests.unit.stack_values import FILE, plan
 

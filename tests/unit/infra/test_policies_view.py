@@ -11,9 +11,9 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from gateway_policies.render import canonical
+from huddle.errors import InputError
 from infra.cli.main import app
 from infra.reports import policies_view
-from plan.errors import InputError
 from tests.unit.builders import plan
 
 FOUND = policies_view.of(plan("prod"))

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from rich.console import Console
 from typer.testing import CliRunner
 
+from huddle.errors import InputError
 from infra.cli.main import app
 from infra.program import load_plan
 from infra.reports import cost
 from infra.reports.usage import report
 from infra.reports.usage import token_file as usage_file
 from infra.reports.usage.bill import Capacity, Rate, TokenUse, divide, merged, settle
-from plan.errors import InputError
 
 COUNTS = st.integers(0, 10**12)
 USES = st.lists(st.builds(TokenUse, st.sampled_from("abc"), st.sampled_from("xyz"), COUNTS, COUNTS), max_size=12)

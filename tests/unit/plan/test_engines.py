@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from huddle.errors import InputError
 from infra import program
 from plan import stack_file
 from plan.build_azure import EnginePlan, Plan
-from plan.errors import InputError
 from plan.settings.azure import Settings
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
+from huddle.errors import InputError
 from infra.program import load_plan
 from plan.azure_facts import VM_SIZES
-from plan.errors import InputError
 from tests.unit.stack_values import FILE, catalogue, changed, write
 
 MODELS = ", ".join(sorted(catalogue()))

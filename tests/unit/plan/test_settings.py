@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from huddle.errors import InputError
 from plan import stack_file
-from plan.errors import InputError
 from plan.settings.azure import SECRET_KEYS, Settings
 from plan.vocabulary import GatewayTier, Priority
 from tests.unit.stack_values import FILE, REMOVED, changed, fault, settings, write
@@ -89,7 +89,7 @@ def test_other_providers_keys_are_left_alone() -> None:
         ("config: {a: !!int abc}", "looks like a date or a number but is none; quote it"),
         ("config: " + "[" * 5000, "nested too deeply"),
         ("config: {[a]: b}", "found unhashable key"),
-        (b"\xff\xfec\x00", "is not valid YAML: 'utf-8' codec can't decode"),
+        (b"\xff\xfec\x00", "is not valid YAML: it is not UTF-8 text (invalid start byte)"),
         (b"config: \x00", "is not valid YAML: unacceptable character"),
         ("", "config: is required: a mapping of settings"),
         ("- config\n", "config: is required: a mapping of settings"),

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from huddle.errors import InputError
+from huddle.yaml_source import dotted
 from plan import stack_file
-from plan.errors import InputError
-from plan.settings.validation import dotted
 from tests.unit.stack_values import FILE, KEY, MODEL, REMOVED, changed, fault, faults
 
 CASES: list[tuple[dict[str, Any], str, str]] = [

@@ -187,5 +187,7 @@ class Client:
                 raise ClientError(health.detail)
             if passed + poll_s > timeout_s:
                 url = self.connection.base_url
-                raise ClientError(f"{url} is not ready after {timeout_s:g} s: {health.detail}", ExitCode.FAILED)
+                raise ClientError(
+                    f"{url} is not ready after {timeout_s:g} s: {health.detail}", exit_code=ExitCode.FAILED
+                )
             time.sleep(poll_s)

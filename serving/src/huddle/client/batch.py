@@ -62,7 +62,7 @@ def batch(
                     typer.echo(_stopped(sender, len(left)), err=True)
                     raise typer.Exit(INTERRUPTED) from None
                 except ClientError as error:
-                    raise ClientError(f"{error}; {_stopped(sender, len(left))}", ExitCode.FAILED) from error
+                    raise ClientError(f"{error}; {_stopped(sender, len(left))}", exit_code=ExitCode.FAILED) from error
     totals = sender.totals
     if not totals.failed:
         errors.unlink(missing_ok=True)

@@ -25,13 +25,7 @@ class BatchFileError(ClientError):
         shown = problems[:MOST_PROBLEMS]
         if len(problems) > MOST_PROBLEMS:
             shown.append(f"and {len(problems) - MOST_PROBLEMS:,} more lines like these")
-        super().__init__("\n".join(shown))
-        self._shown = tuple(shown)
-
-    @property
-    def sentences(self) -> tuple[str, ...]:
-        """One sentence for each problem."""
-        return self._shown
+        super().__init__(*shown)
 
 
 @dataclass(frozen=True)

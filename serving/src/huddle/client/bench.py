@@ -59,7 +59,7 @@ def bench(
     if failed := sum(level.failed for level in measured):
         reason = next(level.error for level in measured if level.error)
         who = "1 stream" if failed == 1 else f"{failed:,} streams"
-        raise ClientError(f"{who} failed (not in the figures); the first: {reason}", ExitCode.FAILED)
+        raise ClientError(f"{who} failed (not in the figures); the first: {reason}", exit_code=ExitCode.FAILED)
 
 
 def levels(text: str) -> list[int]:
@@ -80,5 +80,5 @@ async def _measure(client: Client, load: Load, counts: list[tuple[int, int]], st
         driver = Driver(sdk, client.connection, load)
         warm = await driver.one()
         if warm.error:
-            raise ClientError(f"the first request failed already: {warm.error}", ExitCode.FAILED)
+            raise ClientError(f"the first request failed already: {warm.error}", exit_code=ExitCode.FAILED)
         return [summarise(streams, await driver.level(streams, count, steps.step)) for streams, count in counts]

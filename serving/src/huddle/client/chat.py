@@ -125,7 +125,9 @@ class Session:
         if stopped and not sys.stdin.isatty():
             raise typer.Exit(INTERRUPTED)
         if not pieces and not stopped:
-            raise ClientError("the model said nothing (it ended at once, or spoke only in tool calls)", ExitCode.FAILED)
+            raise ClientError(
+                "the model said nothing (it ended at once, or spoke only in tool calls)", exit_code=ExitCode.FAILED
+            )
         self._conversation.add(question, "".join(pieces))
 
     def _note(self, text: str) -> None:

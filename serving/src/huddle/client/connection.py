@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, StrictStr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StrictStr, ValidationError
 from pydantic.types import StringConstraints
 
 from huddle import yaml_source
 from huddle.client import stack_outputs
-from huddle.errors import ExitCode, HuddleError
+from huddle.errors import ExitCode, Fault, HuddleError
+from huddle.findings import findings, sentence
 
 URL_VARIABLE = "OPENAI_BASE_URL"
 KEY_VARIABLE = "OPENAI_API_KEY"
@@ -29,8 +30,8 @@ NO_ENDPOINT = (
 class ClientError(HuddleError):
     """An endpoint that cannot be used as asked."""
 
-    def __init__(self, sentence: str, exit_code: ExitCode = ExitCode.BAD_INPUT) -> None:
-        super().__init__(sentence)
+    def __init__(self, *faults: Fault | str, exit_code: ExitCode = ExitCode.BAD_INPUT) -> None:
+        super().__init__(*faults)
         self.exit_code = exit_code
 
 
@@ -57,10 +58,10 @@ class _File(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    base_url: _Text
-    api_key: _Text | None = None
-    api_key_file: Path | None = None
-    model: _Text | None = None
+    base_url: _Text = Field(description="Where the endpoint is, such as https://HOST/v1.")
+    api_key: _Text | None = Field(None, description="Its key.")
+    api_key_file: Path | None = Field(None, description="A file that holds the key, beside this one.")
+    model: _Text | None = Field(None, description="The served name that is meant when none is given.")
 
 
 def discover(
@@ -143,21 +144,22 @@ def read_file(path: Path) -> Connection:
     """
     _check_private(path)
     try:
-        document = yaml_source.parse(path)
+        document = yaml_source.parse(path.read_bytes(), str(path))
     except OSError as error:
         raise ClientError(f"{path}: cannot read the connection file ({error.strerror})") from error
     except yaml_source.YamlSourceError as error:  # its words could repeat a part of the key
         raise ClientError(f"{path}:{error.line}: the connection file is not YAML or JSON") from None
+    if document.repeated:
+        raise ClientError(*document.twice())
     if not isinstance(document.data, dict):
         raise ClientError(f"{path}: a connection file has the keys base_url, api_key or api_key_file, and model")
     try:
         content = _File.model_validate(document.data)
     except ValidationError as error:
-        first = error.errors(include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        reason = "there is no such key" if first["type"] == "extra_forbidden" else first["msg"].lower()
-        known = ", ".join(_File.model_fields)
-        raise ClientError(f"{path}:{document.line(first['loc'])}: {where}: {reason}; the keys are {known}") from None
+        hidden = "the value (not shown)"
+        raise ClientError(
+            *(document.fault(f.path, sentence(f, lambda _: hidden)) for f in findings(error, _File))
+        ) from None
     key = content.api_key
     if content.api_key_file:
         if key:

@@ -26,7 +26,9 @@ def explain(error: openai.OpenAIError | httpx2.HTTPError, connection: Connection
     url, source = connection.base_url, connection.source
     match error:
         case openai.APITimeoutError():
-            return ClientError(f"{url} did not answer in time; is the model busy or still loading?", ExitCode.FAILED)
+            return ClientError(
+                f"{url} did not answer in time; is the model busy or still loading?", exit_code=ExitCode.FAILED
+            )
         case openai.APIConnectionError():
             return ClientError(f"cannot reach {url} (from {source}): {cause(error)}; {NEXT_STEP}")
         case openai.AuthenticationError() if connection.api_key is None:
@@ -41,15 +43,15 @@ def explain(error: openai.OpenAIError | httpx2.HTTPError, connection: Connection
             after = error.response.headers.get("retry-after")
             when = f"; try again in {after} s" if after else ""
             return ClientError(
-                f"{url} is busy or the quota is used up: {said(error, connection)}{when}", ExitCode.FAILED
+                f"{url} is busy or the quota is used up: {said(error, connection)}{when}", exit_code=ExitCode.FAILED
             )
         case openai.APIStatusError():
             code = ExitCode.FAILED if error.status_code >= 500 else ExitCode.BAD_INPUT
             what = "failed" if error.status_code >= 500 else "refused the request"
             request = f" (request {error.request_id})" if error.request_id else ""
-            return ClientError(f"{url} {what}, {error.status_code}{request}: {said(error, connection)}", code)
+            return ClientError(f"{url} {what}, {error.status_code}{request}: {said(error, connection)}", exit_code=code)
         case _:
-            return ClientError(f"the answer of {url} broke off: {said(error, connection)}", ExitCode.FAILED)
+            return ClientError(f"the answer of {url} broke off: {said(error, connection)}", exit_code=ExitCode.FAILED)
 
 
 def said(error: Exception, connection: Connection) -> str:

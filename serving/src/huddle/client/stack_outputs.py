@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from huddle.errors import HuddleError
+from huddle.errors import InputError
 
 TIMEOUT_S = 120.0  # a state backend across the ocean
 _NO_STACK = "no stack named "
 """How the pinned Pulumi begins when its backend has no such stack (seen, 3.274.1)."""
 
 
-class StackOutputsError(HuddleError):
+class StackOutputsError(InputError):
     """Pulumi did not give the outputs. `reason`: its own words, where it has said why."""
 
     def __init__(self, sentence: str, reason: str = "") -> None:

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 import psutil
 
 from huddle import gpus
-from huddle.errors import HuddleError
+from huddle.errors import InputError
 
 _TIMEOUT_S = 20
 _GPU_QUERY = "index,uuid,name,memory.total,memory.used,memory.free"
 _APP_QUERY = "gpu_uuid,pid,used_memory"
 
 
-class GpuError(HuddleError):
+class GpuError(InputError):
     """No GPU, a wedged driver, or not enough memory."""
 
 

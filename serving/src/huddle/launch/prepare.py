@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from huddle import engine, gpus, network, planner, registry, versions
-from huddle.errors import HuddleError
+from huddle.errors import InputError
 from huddle.launch import gpu_state, processes
 from huddle.launch.command import build
 from huddle.launch.request import Device, Executor, Node, Request
@@ -23,17 +23,8 @@ DEADLINE_FACTOR = 1.5
 ENGINE_DEADLINE_S = 600  # vLLM's own default
 
 
-class LaunchError(HuddleError):
-    """The engine cannot be started as asked. Several sentences when several things are wrong."""
-
-    def __init__(self, *problems: str) -> None:
-        super().__init__("\n".join(problems))
-        self.problems = problems
-
-    @property
-    def sentences(self) -> tuple[str, ...]:
-        """One sentence for each problem."""
-        return self.problems
+class LaunchError(InputError):
+    """The engine cannot be started as asked."""
 
 
 @dataclass(frozen=True)

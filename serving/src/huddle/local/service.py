@@ -41,7 +41,7 @@ _MODULE = "huddle.local.supervisor"
 class LocalError(HuddleError):
     """A service that cannot be started or did not come up."""
 
-    def __init__(self, sentence: str, exit_code: ExitCode = ExitCode.BAD_INPUT) -> None:
+    def __init__(self, sentence: str, *, exit_code: ExitCode = ExitCode.BAD_INPUT) -> None:
         super().__init__(sentence)
         self.exit_code = exit_code
 
@@ -120,13 +120,13 @@ def wait(layout: Layout, timeout_s: float, progress: Callable[[Health, float], N
         progress(health, passed_s)
         missed = 0 if health.ready or supervised(layout) else missed + 1
         if missed >= LOOKS:
-            raise LocalError(f"the service did not come up:\n{tails(layout)}", ExitCode.FAILED)
+            raise LocalError(f"the service did not come up:\n{tails(layout)}", exit_code=ExitCode.FAILED)
 
     with client(layout) as asking:
         try:
             return asking.wait_until_ready(timeout_s, look)
         except ClientError as error:
-            raise LocalError(f"{error}\n{tails(layout)}", ExitCode.FAILED) from error
+            raise LocalError(f"{error}\n{tails(layout)}", exit_code=ExitCode.FAILED) from error
 
 
 def stop(layout: Layout) -> int:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from huddle.errors import ExitCode, HuddleError
+from huddle.errors import HuddleError
 
 LABEL = "huddle-models"
 _SUPERBLOCK_AT, _SUPERBLOCK_SIZE = 1024, 1024
@@ -30,8 +30,6 @@ _POINTER = "dmesg(1) may have more information"
 
 class DiskError(HuddleError):
     """The disk is not what it must be, or a program that works on it failed; nothing on it was changed."""
-
-    exit_code = ExitCode.FAILED
 
 
 @dataclass(frozen=True)

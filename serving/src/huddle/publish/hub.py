@@ -4,7 +4,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from huddle.errors import ExitCode, HuddleError
+from huddle.errors import HuddleError
 from huddle.registry import Model
 
 PROGRAM = Path("/opt/huddle/current/venv/bin/hf")
@@ -14,8 +14,6 @@ SCRATCH = Path("/mnt/nvme/workspace/scratch/publish")
 
 class HubError(HuddleError):
     """The hub did not give the files."""
-
-    exit_code = ExitCode.FAILED
 
 
 def download(model: Model, *, program: Path = PROGRAM, token_file: Path = TOKEN_FILE, scratch: Path = SCRATCH) -> Path:

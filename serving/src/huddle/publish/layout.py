@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from huddle.errors import HuddleError
+from huddle.errors import InputError
 from huddle.publish import manifest
 
 VERSIONS = ".versions"
@@ -24,7 +24,7 @@ _RENAME_EXCHANGE = 2
 _AT_FDCWD = -100
 
 
-class StoreError(HuddleError):
+class StoreError(InputError):
     """The store is not as it must be."""
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from huddle.errors import HuddleError
+from huddle.errors import InputError
 
 FILE = "huddle-manifest.json"
 FORMAT = 1
@@ -15,7 +15,7 @@ _VERSION_CHARS = 16
 _CHUNK_BYTES = 16 * 1024**2
 
 
-class ManifestError(HuddleError):
+class ManifestError(InputError):
     """A manifest is missing or broken, or files are not what it says."""
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from huddle.errors import HuddleError
+from huddle.errors import InputError
 from huddle.publish import disk
 from huddle.publish.layout import StoreLayout
 from huddle.publish.session import DirectoryStore, NotTheLoaderError, SharedDisk, Store
@@ -37,7 +37,7 @@ def node_store() -> NodeStore:
         facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["store"]
         return NodeStore(facts["kind"], facts.get("device"), facts["mount"], facts["writer"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise HuddleError(f"this machine is no node ({path} does not say where the store is); give --store") from error
+        raise InputError(f"this machine is no node ({path} does not say where the store is); give --store") from error
 
 
 def for_reading(directory: Path | None) -> StoreLayout:
@@ -54,7 +54,7 @@ def for_writing(directory: Path | None, format_device: Path | None) -> Store:
     """
     if directory is not None:
         if format_device is not None:
-            raise HuddleError("--format is for the model disk of a node; a directory named by --store is used as it is")
+            raise InputError("--format is for the model disk of a node; a directory named by --store is used as it is")
         return DirectoryStore(StoreLayout(directory))
     facts, here = node_store(), socket.gethostname()
     if facts.writer != here:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Protocol
 
-from huddle.errors import HuddleError
+from huddle.errors import InputError
 from huddle.publish import disk
 from huddle.publish.disk import DiskError
 from huddle.publish.layout import StoreLayout
@@ -20,7 +20,7 @@ WRITER_SILENT_AFTER = timedelta(minutes=2)
 """A writer signs every five seconds; one that has been silent this long is gone (clocks may differ a little)."""
 
 
-class NotTheLoaderError(HuddleError):
+class NotTheLoaderError(InputError):
     """This node must not write to the store."""
 
 
@@ -45,7 +45,7 @@ class DirectoryStore:
     def writable(self) -> Iterator[None]:
         """One publication at a time."""
         if not self.layout.root.is_dir():
-            raise HuddleError(f"{self.layout.root}: is no directory; make the store's directory first")
+            raise InputError(f"{self.layout.root}: is no directory; make the store's directory first")
         descriptor = os.open(self.layout.root, os.O_RDONLY | os.O_DIRECTORY)
         try:
             _take(descriptor)
@@ -148,7 +148,7 @@ def _take(descriptor: int) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise HuddleError("another publication is running on this node; wait until it has finished") from None
+        raise InputError("another publication is running on this node; wait until it has finished") from None
 
 
 def _holders(device: Path) -> Iterator[str]:

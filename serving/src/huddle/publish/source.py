@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from huddle.errors import HuddleError
+from huddle.errors import InputError
 from huddle.publish import manifest
 from huddle.publish.layout import StoreLayout
 from huddle.publish.manifest import FileFacts, Manifest, ManifestError
@@ -18,7 +18,7 @@ _MARKS = frozenset({manifest.FILE, ".staged.json"})
 _UNFINISHED = (".incomplete", ".partial")
 
 
-class SourceError(HuddleError):
+class SourceError(InputError):
     """What should be published is not there or not fit."""
 
 

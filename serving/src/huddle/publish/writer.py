@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from huddle import whole_file
-from huddle.errors import ExitCode, HuddleError
+from huddle.errors import HuddleError
 from huddle.publish import manifest
 from huddle.publish.layout import StoreLayout, sync_directory
 from huddle.publish.manifest import FileFacts, Manifest
@@ -29,8 +29,6 @@ Progress = Callable[[int, int], None]
 
 class PublishError(HuddleError):
     """The publication did not succeed; what counted before still counts."""
-
-    exit_code = ExitCode.FAILED
 
 
 class NoSpaceError(PublishError):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from huddle.errors import HuddleError
+from huddle.errors import InputError
 from huddle.registry import Model
 
 DEFAULT_STORES = (Path("/mnt/nvme/workspace/models"), Path("/mnt/models"))  # the staged copy first
@@ -14,7 +14,7 @@ TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tekken.json", "vocab.json")
 _HEADER_LIMIT = 100_000_000  # bytes; the safetensors library's own limit
 
 
-class ModelFilesError(HuddleError):
+class ModelFilesError(InputError):
     """A model's directory is missing or broken; the sentence says which file and what to do."""
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from huddle.errors import HuddleError
+from huddle.errors import InputError
 from huddle.probe import verdict
 from huddle.probe.judge import HealthStatus
 
@@ -14,7 +14,7 @@ APPLIED = Path("/var/lib/huddle/status.json")
 CURRENT = Path("/opt/huddle/current")
 
 
-class NoStatusError(HuddleError):
+class NoStatusError(InputError):
     """Nothing has been applied on this machine."""
 
 

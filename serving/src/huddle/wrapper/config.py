@@ -6,14 +6,14 @@ Secrets are never in it: it names files that hold keys, or the hashes of keys.
 import ipaddress
 import re
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from huddle import yaml_source
-from huddle.errors import HuddleError
+from huddle.errors import InputError
+from huddle.findings import findings, sentence
 from huddle.wrapper.prompts import ClientSystem
 from huddle.wrapper.upstream import Address
 
@@ -24,17 +24,8 @@ _NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}$"
 _SLUG: Final = r"^[a-z0-9][a-z0-9-]{0,63}$"
 
 
-class ConfigError(HuddleError):
-    """The configuration cannot be used; `sentences` has one line for each problem."""
-
-    def __init__(self, *problems: str) -> None:
-        super().__init__("\n".join(problems))
-        self._problems = problems
-
-    @property
-    def sentences(self) -> tuple[str, ...]:
-        """One sentence for each problem."""
-        return self._problems
+class ConfigError(InputError):
+    """The configuration cannot be used."""
 
 
 def _bind(text: str) -> str:
@@ -178,7 +169,9 @@ class WrapperConfig(Section):
     media_url_prefixes: tuple[str, ...] = Field(
         (), description="Where the engine may fetch media from (`https://host/path/`); data: URLs are always allowed."
     )
-    models: dict[Annotated[str, Field(pattern=_NAME)], ModelConfig] = Field(min_length=1)
+    models: dict[Annotated[str, Field(pattern=_NAME)], ModelConfig] = Field(
+        min_length=1, description="What is served, by the names that clients use."
+    )
     products: dict[Annotated[str, Field(pattern=_SLUG)], ProductConfig] = Field(default_factory=dict)
     limits: LimitsConfig = LimitsConfig()
     timeouts: TimeoutsConfig = TimeoutsConfig()
@@ -225,55 +218,13 @@ def load(path: Path, overrides: Mapping[str, Any]) -> WrapperConfig:
 
     Raises `ConfigError` with one sentence for each problem: file, line, key, what is allowed.
     """
-    try:
-        document = yaml_source.parse(path)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot read the wrapper's configuration ({error.strerror or error})") from error
-    except yaml_source.YamlSourceError as error:
-        raise ConfigError(f"{path}:{error.line}: the wrapper's configuration {error}") from error
-    problems = [
-        f"{path}:{again}: {_dotted(key)}: given twice; the first is on line {first}, keep one"
-        for key, first, again in document.duplicates
-    ]
-    if problems:
-        raise ConfigError(*problems)
+    document = yaml_source.read(path, "the wrapper's configuration", ConfigError)
+    if document.repeated:
+        raise ConfigError(*document.twice())
     if not isinstance(document.data, dict):
-        raise ConfigError(f"{path}:1: the wrapper's configuration must be a mapping with the key 'models'")
+        raise ConfigError(document.fault((), "the wrapper's configuration must be a mapping with the key 'models'"))
     given = {key: value for key, value in overrides.items() if value is not None}
     try:
         return WrapperConfig.model_validate({**document.data, **given})
     except ValidationError as error:
-        raise ConfigError(
-            *(f"{path}:{document.line(_key_path(e['loc']))}: {_sentence(e)}" for e in error.errors())
-        ) from error
-
-
-def _key_path(location: tuple[int | str, ...]) -> tuple[int | str, ...]:
-    return tuple(part for part in location if part != "[key]")
-
-
-def _sentence(error: Any) -> str:
-    where = _dotted(_key_path(error["loc"]))
-    if error["type"] == "extra_forbidden":
-        return f"{where}: there is no such key here; {_near(error['loc'])}"
-    text = str(error["msg"]).removeprefix("Value error, ")
-    if error["type"] == "missing":
-        text = "is missing"
-    return f"{where}: {text}" if where else text
-
-
-def _near(location: tuple[int | str, ...]) -> str:
-    """What was probably meant by an unknown key, or what its section knows."""
-    kinds: dict[str, type[Section]] = {
-        "models": ModelConfig,
-        "products": KeyConfig if "keys" in location[2:-1] else ProductConfig,
-        "limits": LimitsConfig,
-        "timeouts": TimeoutsConfig,
-    }
-    known = list((WrapperConfig if len(location) == 1 else kinds[str(location[0])]).model_fields)
-    near = get_close_matches(str(location[-1]), known, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"allowed: {', '.join(known)}"
-
-
-def _dotted(path: tuple[int | str, ...]) -> str:
-    return ".".join(str(part) for part in path)
+        raise ConfigError(*(document.fault(f.path, sentence(f)) for f in findings(error, WrapperConfig))) from error

@@ -228,10 +228,11 @@ async def test_a_plain_answer_is_the_engines_own_bytes(wrapped: Wrapper, tap: Ta
     assert answer.json()["id"] == "chatcmpl-asked-by-me"  # the engine's logs and answers carry the client's id
 
 
-async def test_the_engines_refusals_come_through(wrapped: Wrapper, tap: Tap) -> None:
+async def test_the_engines_refusals_come_through_in_our_words(wrapped: Wrapper, tap: Tap) -> None:
     answer = await wrapped.chat(messages=[{"role": "user", "content": "x" * 5000}])
     assert answer.status_code == 400
-    assert "context length" in answer.json()["error"]["message"]
+    assert "maximum context length is 2048 tokens" in answer.json()["error"]["message"]
+    assert answer.json()["error"]["code"] == "context_length_exceeded"
     unknown = await wrapped.http.post("/v1/embeddings", json={"model": "tiny", "input": "x"})
     assert unknown.status_code == 404  # this engine generates; it does not embed
     assert unknown.json()["error"]["code"] == "not_found"  # the engine's own words are {"detail": "Not Found"}
@@ -245,7 +246,45 @@ async def test_what_the_engine_calls_a_bad_value_is_a_400_not_a_500(wrapped: Wra
         {"logit_bias": {"a": 1}},
     ):
         answer = await wrapped.chat(messages=USER, max_tokens=2, **wrong)
-        assert answer.status_code in (400, 422), (wrong, answer.text)
+        assert answer.status_code == 400, (wrong, answer.text)
+        assert answer.json()["error"]["param"] == next(iter(wrong)), (wrong, answer.text)
+
+
+MISTAKES: dict[str, tuple[str, dict[str, Any]]] = {
+    "no tools": ("tools", {"tools": []}),
+    "top_logprobs alone": ("top_logprobs", {"top_logprobs": 5}),
+    "logprob_token_ids alone": ("logprob_token_ids", {"logprob_token_ids": [1]}),
+    "a choice without tools": ("tool_choice", {"tool_choice": "auto"}),
+    "no schema": ("response_format", {"response_format": {"type": "json_schema"}}),
+    "two kinds": ("structured_outputs", {"structured_outputs": {"regex": "a", "choice": ["a"]}}),
+    "both ends": ("continue_final_message", {"continue_final_message": True, "add_generation_prompt": True}),
+    "out of range": ("temperature", {"temperature": -3}),
+    "deep inside": ("tools[0].function.name", {"tools": [{"type": "function", "function": {"name": 5}}]}),
+    "an unknown token": ("allowed_token_ids", {"allowed_token_ids": [99999]}),
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("name", MISTAKES)
+async def test_an_error_names_the_field_and_repeats_nothing(
+    wrapped: Wrapper, tap: Tap, name: str, stream: bool
+) -> None:
+    field, wrong = MISTAKES[name]
+    answer = await wrapped.chat(messages=USER, max_tokens=2, stream=stream, **wrong)
+    error = json.loads(answer.text.removeprefix("data: ").split("\n\n")[0])["error"]
+    assert (error["type"], error["param"]) == ("invalid_request_error", field)
+    assert PROMPT not in answer.text
+    assert last(tap).json["cache_salt"] not in answer.text
+
+
+async def test_a_schema_that_would_end_the_engine_does_not_reach_it(wrapped: Wrapper, tap: Tap) -> None:
+    schema = {"type": "array", "items": {"type": "integer", "multipleOf": 3}, "minItems": 10**9}
+    asked = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    answer = await wrapped.chat(messages=USER, response_format=asked)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "response_format")
+    assert not [request for request in tap.requests if request.path == "/v1/chat/completions"]
+    schema["minItems"] = 10_000
+    assert (await wrapped.chat(messages=USER, max_tokens=2, response_format=asked)).status_code == 200
 
 
 # -- work stops when nobody waits for it --

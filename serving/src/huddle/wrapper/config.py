@@ -127,6 +127,23 @@ class LimitsConfig(Section):
     logprobs: int = Field(20, ge=0)
     list_items: int = Field(1_024, ge=1)
     depth: int = Field(64, ge=8, description="Nesting of the JSON body.")
+    schema_bytes: int = Field(262_144, ge=1, description="JSON schemas of one field, written as JSON.")
+    schema_depth: int = Field(
+        64, ge=1, description="Nesting of a field with schemas, through references; of groups in a regular expression."
+    )
+    schema_objects: int = Field(10_000, ge=1, description="JSON objects in one such field.")
+    schema_properties: int = Field(2_000, ge=1, description="Properties in the schemas of one field together.")
+    schema_choices: int = Field(1_000, ge=1, description="Entries of enum and choice in one field together.")
+    schema_alternatives: int = Field(500, ge=1, description="Entries of anyOf, oneOf and allOf in one field together.")
+    schema_items: int = Field(10_000, ge=1, description="minItems, maxItems, minProperties and the like.")
+    schema_items_total: int = Field(100_000, ge=1, description="Their sum in one field.")
+    schema_nested_items: int = Field(1_000_000, ge=1, description="Their product along any path into a schema.")
+    schema_length: int = Field(100_000, ge=1, description="minLength and maxLength.")
+    grammar_characters: int = Field(65_536, ge=1, description="One regular expression or grammar.")
+    grammar_repetitions: int = Field(
+        1_000, ge=1, description="{m,n} in one, nested ones multiplied; an object's properties times maxProperties."
+    )
+    schema_repetitions: int = Field(10_000, ge=1, description="The sum of these in one field.")
 
 
 class TimeoutsConfig(Section):

@@ -4,13 +4,13 @@ Why a client that leaves must reach the engine: docs/facts/vllm-and-ray.md#clien
 """
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import UNIQUE, StrEnum, verify
 from typing import TYPE_CHECKING, Final
 
-from huddle.wrapper import auth
+from huddle.wrapper import auth, engine_errors
 from huddle.wrapper.connection import ClientConnection
-from huddle.wrapper.errors import Refusal, not_offered, upstream_broken, upstream_timeout
+from huddle.wrapper.errors import Refusal, upstream_broken, upstream_timeout
 from huddle.wrapper.limits import LimitedRefusal, Reservation, Subscriber
 from huddle.wrapper.metrics import of
 from huddle.wrapper.prepare import Prepared
@@ -24,7 +24,13 @@ if TYPE_CHECKING:
 
 _THREAD_BYTES: Final = 256 * 1024  # a larger body is prepared in a thread, to keep the streams flowing
 _KEEPALIVE: Final = b": keep-alive\n\n"
-_RELAYED_HEADERS: Final = ((b"content-type", "content-type"), (b"retry-after", "retry-after"))
+_STREAM_TYPE: Final = "text/event-stream; charset=utf-8"
+_CONTENT_TYPES: Final = {
+    b"application/json": "application/json",
+    b"text/event-stream": _STREAM_TYPE,
+    b"application/octet-stream": "application/octet-stream",  # embeddings with encoding_format: bytes
+}
+"""What an answer may be, and how we say it: the engine's own header does not go through."""
 
 
 @verify(UNIQUE)
@@ -45,6 +51,15 @@ class Admitted:
     caller: auth.Caller
     request_id: str
     runtime: Runtime
+
+
+@dataclass(slots=True)
+class _EngineError:
+    """An error answer of the engine, as far as it has come and will be read."""
+
+    status: int
+    retry_after: bytes | None
+    body: bytearray = field(default_factory=bytearray)
 
 
 class Exchange:
@@ -74,6 +89,7 @@ class Exchange:
         self._answer_begun = False
         self._meter: StreamMeter | BodyMeter = BodyMeter()
         self._sse = False
+        self._error: _EngineError | None = None
         self._asked_again = False
         self._ended = False
         self._task: asyncio.Task[None] | None = None
@@ -151,21 +167,24 @@ class Exchange:
         """The engine has begun to answer."""
         now = self._heard_at = self._clock()
         self._answer_begun = True
-        if head.status in (401, 403):
-            self._upstream_fault(upstream_broken("the engine does not accept the wrapper's key"))
+        if head.status != 200:
+            self.first_byte_at = now
+            self._error = _EngineError(head.status, head.headers.get(b"retry-after"))
+            if not engine_errors.body_matters(head.status):
+                self._refuse_for_engine(self._error)
             return
-        if head.status in (404, 405):
-            self._upstream_fault(not_offered(self.admitted.route.value))
+        content_type = _CONTENT_TYPES.get(head.headers.get(b"content-type", b"").partition(b";")[0].strip().lower())
+        if content_type is None or head.headers.get(b"content-encoding", b"identity") != b"identity":
+            self._upstream_fault(upstream_broken("the engine's answer is not of a type that it was asked for"))
             return
         self.status = head.status
-        content_type = head.headers.get(b"content-type", b"")
-        self._sse = content_type.startswith(b"text/event-stream")
+        self._sse = content_type == _STREAM_TYPE
         length = head.length
-        headers = [(name, head.headers[raw].decode("latin-1")) for raw, name in _RELAYED_HEADERS if raw in head.headers]
+        headers = [("content-type", content_type)]
         if self._sse:
             prepared = self.prepared
-            self._meter = StreamMeter(hide=prepared is not None and prepared.hide_usage)
-            length = None  # comments and the hidden event change it
+            self._meter = StreamMeter(hide=prepared is not None and prepared.hide_usage, error=self._stream_error)
+            length = None  # comments, the hidden event and errors change it
             headers += (("cache-control", "no-cache"), ("x-accel-buffering", "no"))
         self.overhead_s += self._clock() - now
         self.connection.start_response(head.status, headers + self.own_headers(), length)
@@ -173,6 +192,11 @@ class Exchange:
     def response_body(self, data: bytes, *, last: bool) -> None:
         """Some of the answer: the hot path."""
         self._heard_at = self._clock()
+        if self._error is not None:
+            self._error.body += data
+            if len(self._error.body) > engine_errors.READ_BYTES:
+                self._refuse_for_engine(self._error)  # whatever follows is not waited for
+            return
         data = self._meter.feed(data)
         if last:
             data += self._meter.rest()
@@ -185,6 +209,9 @@ class Exchange:
         """The answer is whole."""
         self._upstream = None
         if self._ended:
+            return
+        if self._error is not None:
+            self._refuse_for_engine(self._error)
             return
         rest = self._meter.rest()
         if rest:
@@ -273,6 +300,38 @@ class Exchange:
         of(self.service.metrics.refusals, refusal.code).inc()
         self.connection.refuse(refusal, self.own_headers())
         self._end(End.REFUSED, refusal)
+
+    def _refuse_for_engine(self, error: "_EngineError") -> None:
+        """The engine has refused or failed: say so in our words."""
+        body = bytes(error.body)
+        refusal = engine_errors.translate(
+            error.status, body, self.admitted.route, error.retry_after, moved=self._prompted
+        )
+        self._note_engine_error(error.status, refusal, len(body))
+        self._refuse(refusal)
+
+    def _stream_error(self, event: bytes) -> bytes:
+        """The event that stands for an engine's error inside of a stream."""
+        refusal = engine_errors.translate_event(event, self.admitted.route, moved=self._prompted)
+        of(self.service.metrics.refusals, refusal.code).inc()
+        self._note_engine_error(self.status, refusal, len(event))
+        return refusal.event()
+
+    @property
+    def _prompted(self) -> bool:
+        return self.prepared is not None and self.prepared.served.prompt is not None
+
+    def _note_engine_error(self, status: int, refusal: Refusal, size: int) -> None:
+        """The engine's text is not logged: it could quote a prompt."""
+        self.service.log.info(
+            "engine_error",
+            request_id=self.admitted.request_id,
+            engine_status=status,
+            status=refusal.status,
+            code=refusal.code,
+            param=refusal.param,
+            bytes=size,
+        )
 
     def _upstream_fault(self, refusal: Refusal) -> None:
         """The engine failed: an error answer if that is still possible, else a cut that cannot be taken for an end."""

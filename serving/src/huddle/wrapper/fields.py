@@ -31,6 +31,7 @@ class Action(StrEnum):
     PASS = "pass"  # noqa: S105 - not a password
     STRIP = "strip"
     CAP = "cap"
+    SCHEMA = "schema"
     REFUSE = "refuse"
 
 
@@ -57,6 +58,19 @@ class Caps:
     logprobs: int = 20
     list_items: int = 1_024
     depth: int = 64
+    schema_bytes: int = 262_144
+    schema_depth: int = 64
+    schema_objects: int = 10_000
+    schema_properties: int = 2_000
+    schema_choices: int = 1_000
+    schema_alternatives: int = 500
+    schema_items: int = 10_000
+    schema_items_total: int = 100_000
+    schema_nested_items: int = 1_000_000
+    schema_length: int = 100_000
+    schema_repetitions: int = 10_000
+    grammar_characters: int = 65_536
+    grammar_repetitions: int = 1_000
     string_bytes: int = 64 * 1024
 
 
@@ -69,6 +83,18 @@ def judgements(route: Route) -> Mapping[str, Judgement]:
 def section(name: str) -> Mapping[str, Judgement]:
     """One section of the file."""
     return MappingProxyType({field: _judgement(field, value) for field, value in _data()[name].items()})
+
+
+@cache
+def schema_fields(route: Route) -> frozenset[str]:
+    """The fields of a route that may hold schemas or grammars."""
+    return frozenset(name for name, judged in judgements(route).items() if judged.action is Action.SCHEMA)
+
+
+@cache
+def nested() -> frozenset[str]:
+    """Names that stand inside of fields; an error may show them."""
+    return frozenset(_data()["nested"])
 
 
 def sections() -> Sequence[str]:

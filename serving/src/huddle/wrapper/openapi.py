@@ -65,6 +65,7 @@ _REFUSALS: Final = {
     "413": "The body is too large",
     "415": "The body is not JSON",
     "429": "Over a limit; see Retry-After",
+    "500": "The engine or the wrapper failed",
     "502": "The engine's answer was broken",
     "503": "The engine is not reachable",
     "504": "The engine took too long",

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Any, Final
 
-from huddle.wrapper import prompts
+from huddle.wrapper import prompts, schemas
 from huddle.wrapper.config import PRIORITY_MAX
 from huddle.wrapper.content import Checker
 from huddle.wrapper.errors import ErrorType, Refusal, bad_request
-from huddle.wrapper.fields import Caps, flag, sift, whole_number
+from huddle.wrapper.fields import Caps, flag, schema_fields, sift, whole_number
 from huddle.wrapper.prompts import Prompt
 from huddle.wrapper.routes import Route
 from huddle.wrapper.strictjson import parse_object, serialise
@@ -62,6 +62,8 @@ class Preparer:
         request = parse_object(body, self.caps.depth)
         served = self._served(request.get("model"))
         fields, stripped = sift(route, request, self.caps)
+        for name in schema_fields(route) & fields.keys():
+            schemas.judge(name, fields[name], self.caps, len(body))
         fields["model"] = served.upstream_model
         checker = Checker(self.caps, self.media_url_prefixes)
         choices = whole_number(fields, "n", 1, 1) or 1

@@ -1,18 +1,22 @@
-"""Find the token usage in answers without touching their bytes (docs/facts/vllm-and-ray.md#usage-of-streams).
+"""Find the token usage in answers, and errors in streams, without touching any other bytes.
 
-Streams are looked at one write at a time: the engine writes whole events, so the common case is two substring
-searches. Only an event that holds the word `"usage"` (as a JSON key: inside a JSON string its quotes would be escaped)
-is parsed.
+Streams are looked at one write at a time: the engine writes whole events, so the common case is three substring
+searches. Only an event that holds the word `"usage"` or `"error"` (as a JSON key: inside a JSON string its quotes would
+be escaped) is parsed.
 """
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any, Final
 
 _EVENT_END: Final = b"\n\n"
 _KEY: Final = b'"usage"'
-_EVENT_MAX: Final = 1024 * 1024  # an event longer than this is passed on without being looked at
+_ERROR: Final = b'"error"'
+_ERROR_KEY: Final = re.compile(rb'"error"\s*:(?!\s*null)')
+_EVENT_MAX: Final = 1024 * 1024  # an event longer than this is passed on before it is whole, unless it holds an error
 _TAIL_MAX: Final = 64 * 1024  # of a plain JSON answer; the usage stands near its end
 
 
@@ -46,54 +50,104 @@ def usage_of(value: Any) -> Usage | None:
 
 
 class StreamMeter:
-    """Watches a stream of server-sent events; with `hide`, takes out the usage event that only we asked for."""
+    """Watches a stream of server-sent events.
 
-    def __init__(self, *, hide: bool) -> None:
+    `error` makes the event that stands for an error of the engine's; with `hide`, the usage event that only we asked
+    for is taken out.
+    """
+
+    def __init__(self, *, hide: bool, error: Callable[[bytes], bytes]) -> None:
         self._hide = hide
+        self._replaced = error
         self._partial = b""
+        self._long: _Long | None = None
         self.usage: Usage | None = None
         self.events = 0
-        self.at_boundary = True
+
+    @property
+    def at_boundary(self) -> bool:
+        """Whether what was passed on ends where an event does."""
+        return self._long is not _Long.PASS
 
     def feed(self, data: bytes) -> bytes:
         """Note what `data` says and return what the client shall get now.
 
-        When hiding, the beginning of an unfinished event waits for its end (no reader could act on it before that);
-        otherwise every byte is passed on at once.
+        The beginning of an unfinished event waits for its end: no reader could act on it before that.
         """
-        if not self._partial and data.endswith(_EVENT_END) and _KEY not in data:
-            self.events += data.count(_EVENT_END)
-            return data
-        whole, end, partial = (self._partial + data).rpartition(_EVENT_END)
+        if not self._partial and self._long is None and data.endswith(_EVENT_END):
+            if _KEY not in data and _ERROR not in data:
+                self.events += data.count(_EVENT_END)
+                return data
+            return self._look(data)
+        data, self._partial = self._partial + data, b""
+        begun = b""
+        if self._long is not None:
+            begun, end, data = data.partition(_EVENT_END)
+            if self._long is _Long.DROP:
+                begun, self._partial = b"", b"" if end else begun[-1:]  # it may be half of the end
+            elif not end:
+                begun, self._partial = begun[:-1], begun[-1:]
+            else:
+                begun += end
+            if not end:
+                return begun
+            self._long = None
+        whole, end, partial = data.rpartition(_EVENT_END)
+        kept = begun + (self._look(whole + end) if end else b"")
+        if len(partial) > _EVENT_MAX:
+            broken = _ERROR_KEY.search(partial) is not None
+            self._long = _Long.DROP if broken else _Long.PASS
+            kept += self._replaced(partial) if broken else partial[:-1]
+            partial = partial[-1:]
         self._partial = partial
-        kept = self._look(whole + end) if end else b""
-        if len(self._partial) > _EVENT_MAX:
-            kept, self._partial = kept + self._partial, b""
-            self.at_boundary = False
-            return kept if self._hide else data
-        self.at_boundary = self._hide or not self._partial
-        return kept if self._hide else data
+        return kept
 
     def rest(self) -> bytes:
         """What is still held when the stream has ended: an event without its end is passed on as it came."""
         partial, self._partial = self._partial, b""
-        return partial if self._hide else b""
+        if self._long is _Long.DROP:
+            return b""
+        return self._replaced(partial) if _ERROR in partial and _is_error(_decode(partial)) else partial
 
     def _look(self, events: bytes) -> bytes:
-        """Note the usage in whole events; returns them without the one to hide."""
+        """Note the usage in whole events; returns them without the one to hide, and with our errors."""
         self.events += events.count(_EVENT_END)
-        if _KEY not in events:
+        if _KEY not in events and _ERROR not in events:
             return events
         kept = []
         for event in events.split(_EVENT_END)[:-1]:
-            decoded = _decode(event) if _KEY in event else None
-            usage = usage_of(decoded)
-            if usage is not None:
-                self.usage = usage
-                if self._hide and isinstance(decoded, dict) and decoded.get("choices") == []:
+            if _KEY in event or _ERROR in event:
+                decoded = _decode(event)
+                if _ERROR in event and _is_error(decoded):
+                    kept.append(self._replaced(event))
                     continue
+                usage = usage_of(decoded)
+                if usage is not None:
+                    self.usage = usage
+                    if self._hide and isinstance(decoded, dict) and decoded.get("choices") == []:
+                        continue
             kept.append(event + _EVENT_END)
         return b"".join(kept)
+
+
+class _Long(Enum):
+    """What becomes of the rest of an event that is too long to be held."""
+
+    PASS = auto()
+    DROP = auto()
+
+
+def _is_error(event: Any) -> bool:
+    """Whether an event tells of an error: as vLLM does on any route, or what cannot be read and may."""
+    if not isinstance(event, dict):
+        return True
+    response = event.get("response")
+    return bool(
+        event.get("error")
+        or event.get("type") == "error"
+        or event.get("object") == "error"
+        or (isinstance(response, dict) and response.get("error"))
+    )
 
 
 class BodyMeter:

@@ -1,0 +1,279 @@
+"""JSON schemas, regular expressions and grammars of a request, judged before the engine compiles them.
+
+A few bytes can ask for any amount of memory and time: `"minItems": 1000000000` ended the engine (vLLM 0.26.0 and
+0.32.0). The bounds are settings (`limits.schema_*` and others); docs/reference/wrapper.md lists them.
+A schema is looked at wherever it stands: every object inside of a judged field counts as one, but for what is data
+(`enum`, `const`, `default`, `examples`) and for the names in `properties` and the like.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
+from typing import Any, Final
+
+from huddle.wrapper.errors import Refusal, bad_request
+from huddle.wrapper.fields import Caps
+from huddle.wrapper.strictjson import parse_object, serialise
+
+_ROOTS: Final = frozenset({"schema", "json_schema", "parameters", "json"})  # where `#` of a reference begins anew
+_TEXTS: Final = frozenset({"json", "structural_tag"})  # may be JSON inside of a text
+_GRAMMARS: Final = frozenset({"regex", "grammar", "pattern", "whitespace_pattern"})
+_DATA: Final = frozenset({"const", "default", "examples", "example"})
+_NAMED: Final = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+_PROPERTIES: Final = frozenset({"properties", "patternProperties"})
+_CHOICES: Final = frozenset({"enum", "choice"})
+_ALTERNATIVES: Final = frozenset({"anyOf", "oneOf", "allOf"})
+_ITEMS: Final = frozenset({"minItems", "maxItems", "minContains", "maxContains", "minProperties", "maxProperties"})
+_LENGTHS: Final = frozenset({"minLength", "maxLength"})
+_VALUES: Final = frozenset({"multipleOf", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
+_VALUE_MAX: Final = 2**64  # a whole number above it has more digits than a machine's integer
+_PROPERTY_COUNTS: Final = frozenset({"minProperties", "maxProperties"})
+_FOREIGN_REFERENCES: Final = frozenset({"$dynamicRef", "$recursiveRef"})
+# Steps that take nothing of the text: a reference that comes back to itself by these alone never ends.
+_SAME_PLACE: Final = frozenset({"$ref", "anyOf", "oneOf", "allOf", "not", "if", "then", "else"})
+_JUDGED: Final = _GRAMMARS | _PROPERTIES | _CHOICES | _ALTERNATIVES | _ITEMS | _LENGTHS | _VALUES | _FOREIGN_REFERENCES
+_WHERE_MAX: Final = 160
+_HUGE: Final = 10**9
+
+
+def judge(name: str, value: Any, caps: Caps, body_bytes: int) -> None:
+    """Judge a field that may hold schemas, expressions or grammars. Raises `Refusal` (400) with field and bound.
+
+    `body_bytes` is the size of the whole request: where it is small, this field need not be measured.
+    """
+    if value is None:
+        return
+    if not isinstance(value, dict | list):
+        raise bad_request("invalid_type", f"'{name}' must be an object or a list", name)
+    if body_bytes > caps.schema_bytes and (size := len(serialise(value))) > caps.schema_bytes:
+        raise _over(name, f"has {size} bytes", caps.schema_bytes)
+    judging = _Judge(caps, value)
+    judging.walk(value, name, 0)
+    try:
+        if judging.same_place:
+            TopologicalSorter(judging.same_place).prepare()
+    except CycleError:
+        raise bad_request("invalid_schema", f"'{name}' has a '$ref' that comes back to itself", name) from None
+
+
+@dataclass(slots=True)
+class _Judge:
+    """One walk over a field; counts are for the whole field."""
+
+    caps: Caps
+    root: Any
+    objects: int = 0
+    properties: int = 0
+    choices: int = 0
+    alternatives: int = 0
+    items: int = 0
+    repetitions: int = 0
+    nested: dict[int, int] = field(default_factory=dict)  # by a walked schema's id: how many items it allows, at most
+    same_place: dict[int, list[int]] = field(default_factory=dict)
+    parsed: list[Any] = field(default_factory=list)  # kept, so that their ids stay theirs
+
+    def walk(self, node: Any, where: str, depth: int, parent: int | None = None) -> int:
+        """Judge `node` and return how many items it allows along the path that allows most.
+
+        `parent` is the schema that describes the same place of the text as this one.
+        """
+        if depth > self.caps.schema_depth:
+            raise _over(where, f"is {depth} levels deep", self.caps.schema_depth)
+        if isinstance(node, list):
+            inner = [self.walk(item, f"{where}[{i}]", depth + 1, parent) for i, item in enumerate(node)]
+            return max(inner, default=1)
+        if not isinstance(node, dict):
+            return 1
+        key = id(node)
+        if parent is not None:
+            self.same_place.setdefault(parent, []).append(key)
+        if key in self.nested:  # walked, or being walked: a loop by way of items or properties is a tree
+            return self.nested[key]
+        self.nested[key] = 1
+        self.objects = self._total(where, "objects", self.objects + 1, self.caps.schema_objects)
+        repeats, inside, root = self._bounds(node, where), 1, self.root
+        for name, child, at in _children(node, where):
+            place = key if name in _SAME_PLACE else None
+            if name == "$ref":
+                child = self._target(child, at)  # noqa: PLW2901 - the place that it names
+            elif isinstance(child, str):
+                child = self.root = self._parsed(child, at)  # noqa: PLW2901 - what the engine makes of it
+            elif name in _ROOTS and isinstance(child, dict):
+                self.root = child
+            inside = max(inside, self.walk(child, at, depth + 1, place))
+            self.root = root
+        allowed = self.nested[key] = repeats * inside
+        if allowed > self.caps.schema_nested_items:
+            raise _over(where, f"allows {allowed} items by nested bounds", self.caps.schema_nested_items)
+        return allowed
+
+    def _bounds(self, node: dict[str, Any], where: str) -> int:
+        """Judge the numbers, counts and expressions of one schema; returns how often it repeats what is inside."""
+        caps, repeats = self.caps, 1
+        for name, value in node.items():
+            if name not in _JUDGED:
+                continue
+            at = f"{where}.{name}"
+            number = value if isinstance(value, int | float) and not isinstance(value, bool) else None
+            if number is not None and name in _ITEMS:
+                _at_most(at, number, caps.schema_items)
+                repeats = max(repeats, int(number))
+                self._property_choices(node, name, int(number), at)
+            elif number is not None and name in _LENGTHS:
+                _at_most(at, number, caps.schema_length)
+            elif name in _VALUES and isinstance(number, int) and abs(number) > _VALUE_MAX:
+                raise bad_request("value_too_large", f"'{_short(at)}' has too many digits", _field(at))
+            elif name in _GRAMMARS and isinstance(value, str):
+                self._grammar(at, value, regex=name != "grammar")
+            elif name == "patternProperties" and isinstance(value, dict):
+                for pattern in value:
+                    self._grammar(at, pattern, regex=True)
+            elif name in _FOREIGN_REFERENCES:
+                raise bad_request("invalid_schema", f"'{_short(at)}' is not accepted; use '$ref'", _field(at))
+            if isinstance(value, list | dict):
+                self._count(name, len(value), at)
+        if repeats > 1:
+            self.items = self._total(where, "items", self.items + repeats, caps.schema_items_total)
+        return repeats
+
+    def _count(self, name: str, size: int, at: str) -> None:
+        if name in _PROPERTIES:
+            self.properties = self._total(at, "properties", self.properties + size, self.caps.schema_properties)
+        elif name in _CHOICES:
+            self.choices = self._total(at, "choices", self.choices + size, self.caps.schema_choices)
+        elif name in _ALTERNATIVES:
+            made = self.alternatives + size
+            self.alternatives = self._total(at, "alternatives", made, self.caps.schema_alternatives)
+
+    def _property_choices(self, node: dict[str, Any], name: str, number: int, at: str) -> None:
+        """Which properties are there is a choice of its own: compiling takes the square of their number, and more."""
+        own = node.get("properties")
+        if name in _PROPERTY_COUNTS and isinstance(own, dict):
+            made = len(own) * number
+            if made > self.caps.grammar_repetitions:
+                raise _over(at, f"times its properties is {made}", self.caps.grammar_repetitions)
+            self._repeated(at, made)
+
+    def _grammar(self, at: str, text: str, *, regex: bool) -> None:
+        """Judge a regular expression or a grammar by its size and its repetitions."""
+        if len(text) > self.caps.grammar_characters:
+            raise _over(at, f"has {len(text)} characters", self.caps.grammar_characters)
+        count = _repetitions(text, self.caps.schema_depth) if regex else _largest_product(text)
+        if count is None:
+            raise _over(at, "nests its groups too deeply", self.caps.schema_depth)
+        if count > self.caps.grammar_repetitions:
+            many = "too many" if count > _HUGE else str(count)
+            raise _over(at, f"asks for {many} repetitions", self.caps.grammar_repetitions)
+        self._repeated(at, count)
+
+    def _repeated(self, at: str, count: int) -> None:
+        most = self.caps.schema_repetitions
+        self.repetitions = self._total(at, "repetitions", self.repetitions + count, most)
+
+    @staticmethod
+    def _total(at: str, what: str, count: int, most: int) -> int:
+        if count > most:
+            raise _over(at, f"brings the {what} to {count}", most)
+        return count
+
+    def _target(self, reference: Any, at: str) -> Any:
+        """What a `$ref` names: a JSON pointer into the same schema."""
+        place: Any = self.root
+        steps = reference.split("/") if isinstance(reference, str) else ["?"]
+        if steps[0] != "#":
+            raise bad_request("invalid_schema", f"'{_short(at)}' must begin with '#/'", _field(at))
+        for step in steps[1:]:
+            name = step.replace("~1", "/").replace("~0", "~")
+            if isinstance(place, dict) and name in place:
+                place = place[name]
+            elif isinstance(place, list) and _INDEX.fullmatch(name) and int(name) < len(place):
+                place = place[int(name)]
+            else:
+                raise bad_request("invalid_schema", f"'{_short(at)}' names a place that is not there", _field(at))
+        return place
+
+    def _parsed(self, text: str, at: str) -> dict[str, Any]:
+        if len(text) > self.caps.schema_bytes:
+            raise _over(at, f"has {len(text)} characters", self.caps.schema_bytes)
+        try:
+            value = parse_object(text.encode(errors="replace"), self.caps.depth)
+        except Refusal:
+            raise bad_request("invalid_schema", f"'{_short(at)}' is not a JSON object", _field(at)) from None
+        self.parsed.append(value)
+        return value
+
+
+def _children(node: dict[str, Any], where: str) -> Iterator[tuple[str, Any, str]]:
+    """What may be a schema in a node, with the keyword that it stands under and its place."""
+    for name, value in node.items():
+        at = f"{where}.{name}"
+        if name == "$ref" or (name in _TEXTS and isinstance(value, str)):
+            yield name, value, at
+        elif not isinstance(value, dict | list) or name in _DATA or name in _CHOICES:
+            continue
+        elif name in _NAMED and isinstance(value, dict):
+            for key, child in value.items():
+                yield name, child, f"{at}.{key}"
+        else:
+            yield name, value, at
+
+
+def _repetitions(regex: str, depth: int) -> int | None:
+    """How many repetitions the counts of an expression make, nested ones multiplied; None: nested too deeply.
+
+    Doubtful brackets are read in the way that finds more, since dialects differ.
+    """
+    total, last, around = 0, 0, list[int]()  # of this group, of its last element; of the groups around
+    for token in _REGEX_TOKEN.finditer(regex):
+        if token[0] == "(":
+            around.append(total + last)
+            total = last = 0
+            if len(around) > depth:
+                return None
+        elif token[0] == ")":
+            total, last = around.pop() if around else 0, total + last
+        elif (counts := token["counts"]) is not None:
+            last = max(last, 1) * max(_number(part) for part in counts.split(","))
+        elif token[0][0] not in "*+?":
+            total, last = total + last, 0
+    return total + last + sum(around)
+
+
+def _largest_product(grammar: str) -> int:
+    """What a grammar's counts make at most, whatever rule refers to which: their product."""
+    product = 1
+    for found in _GRAMMAR_COUNT.finditer(grammar):
+        product = min(product * _number(found[1]), _HUGE**2)
+    return product
+
+
+def _number(digits: str) -> int:
+    digits = digits.strip()
+    return max(int(digits), 1) if digits.isdigit() and len(digits) < 10 else (_HUGE**2 if digits else 1)
+
+
+_INDEX: Final = re.compile(r"[0-9]{1,6}")
+_REGEX_TOKEN: Final = re.compile(
+    r"\\.|\[\^?(?:\\.?|[^\]\\])*(?:\]|\Z)|[()]|\{(?P<counts>[\d\s,]*)\}|[*+?]+|[^\\\[(){*+?]+|.", re.DOTALL
+)
+# {m}, {m,n}; Lark's ~ m..n; bounds of a schema inside of a grammar
+_GRAMMAR_COUNT: Final = re.compile(r"(?:[{,~:]|\.\.)\s*(\d+)")
+
+
+def _at_most(at: str, number: float, most: int) -> None:
+    if number > most:
+        raise _over(at, f"is {number}" if number < _HUGE**2 else "is a huge number", most)
+
+
+def _over(where: str, what: str, most: int) -> Refusal:
+    return bad_request("value_too_large", f"'{_short(where)}' {what}; at most {most} is allowed here", _field(where))
+
+
+def _short(where: str) -> str:
+    return where if len(where) <= _WHERE_MAX else f"{where[:_WHERE_MAX]}…"
+
+
+def _field(where: str) -> str:
+    """The request's own field, which is what `param` names."""
+    return re.split(r"[.\[]", where, maxsplit=1)[0]

@@ -129,10 +129,10 @@ TOO_MUCH: dict[str, tuple[Any, str]] = {
     "many side by side": ({"anyOf": [nested(10_000)] * 11}, "items to"),
     "levels": ({"$defs": {f"a{i}": {"$ref": f"#/$defs/a{i + 1}"} for i in range(200)}, "$ref": "#/$defs/a0"}, "deep"),
     "objects": ({"x": [{}] * 10_001}, "objects to"),
-    "properties": ({"properties": {f"a{i}": {} for i in range(2_001)}}, "properties to"),
-    "enum": ({"enum": list(range(1_001))}, "choices to"),
-    "anyOf": ({"anyOf": [{}] * 501}, "alternatives to"),
-    "allOf in parts": ({"allOf": [{"oneOf": [{}] * 300}, {"oneOf": [{}] * 300}]}, "alternatives to"),
+    "properties": ({"properties": {f"a{i}": {} for i in range(3_001)}}, "properties to"),
+    "enum": ({"enum": list(range(4_001))}, "choices to"),
+    "anyOf": ({"anyOf": [{}] * 3_001}, "alternatives to"),
+    "allOf in parts": ({"allOf": [{"oneOf": [{}] * 1_600}, {"oneOf": [{}] * 1_600}]}, "alternatives to"),
     "size": ({"description": "x" * 300_000}, "bytes"),
     "digits": ({"maximum": 10**300}, "digits"),
     "property choices": ({"properties": {f"a{i}": {} for i in range(200)}, "maxProperties": 150}, "30000"),
@@ -151,6 +151,7 @@ TOO_MUCH: dict[str, tuple[Any, str]] = {
         "comes back",
     ),
     "elsewhere": ({"$ref": "http://169.254.169.254/x"}, "must begin with"),
+    "at a list": ({"$ref": "#/anyOf", "anyOf": [{}]}, "no schema"),
     "nowhere": ({"$ref": "#/$defs/a"}, "not there"),
     "by name": ({"$dynamicRef": "#a", "$dynamicAnchor": "a"}, "use '$ref'"),
 }
@@ -167,7 +168,7 @@ def test_what_is_too_much_is_refused_in_one_sentence(name: str) -> None:
 
 
 STRUCTURED: dict[str, tuple[Any, str]] = {
-    "choices": ({"choice": [f"k{i}" for i in range(1_001)]}, "choices to 1001"),
+    "choices": ({"choice": [f"k{i}" for i in range(4_001)]}, "choices to 4001"),
     "regex": ({"regex": "[a-z]{0,100000}"}, "repetitions"),
     "white space": ({"json": {}, "whitespace_pattern": " {0,100000}"}, "repetitions"),
     "grammar": ({"grammar": 'root ::= "a"{100000}'}, "repetitions"),
@@ -263,7 +264,8 @@ def test_what_clients_send_passes_unchanged(name: str) -> None:
 
 
 def test_a_hundred_tools_pass() -> None:
-    parameters = {"type": "object", "properties": {f"p{i}": {"type": "string", "description": "x"} for i in range(15)}}
+    either = {"anyOf": [{"type": "string", "enum": ["a", "b"]}, {"type": "null"}], "description": "x"}
+    parameters = {"type": "object", "properties": {f"p{i}": either for i in range(10)}}
     made = [{"type": "function", "function": {"name": f"f{i}", "parameters": parameters}} for i in range(128)]
     assert prepare(tools=made)["tools"] == made
 

@@ -132,9 +132,11 @@ class LimitsConfig(Section):
         64, ge=1, description="Nesting of a field with schemas, through references; of groups in a regular expression."
     )
     schema_objects: int = Field(10_000, ge=1, description="JSON objects in one such field.")
-    schema_properties: int = Field(2_000, ge=1, description="Properties in the schemas of one field together.")
-    schema_choices: int = Field(1_000, ge=1, description="Entries of enum and choice in one field together.")
-    schema_alternatives: int = Field(500, ge=1, description="Entries of anyOf, oneOf and allOf in one field together.")
+    schema_properties: int = Field(3_000, ge=1, description="Properties in the schemas of one field together.")
+    schema_choices: int = Field(4_000, ge=1, description="Entries of enum and choice in one field together.")
+    schema_alternatives: int = Field(
+        3_000, ge=1, description="Entries of anyOf, oneOf and allOf in one field together."
+    )
     schema_items: int = Field(10_000, ge=1, description="minItems, maxItems, minProperties and the like.")
     schema_items_total: int = Field(100_000, ge=1, description="Their sum in one field.")
     schema_nested_items: int = Field(1_000_000, ge=1, description="Their product along any path into a schema.")

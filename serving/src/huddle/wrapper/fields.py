@@ -61,9 +61,9 @@ class Caps:
     schema_bytes: int = 262_144
     schema_depth: int = 64
     schema_objects: int = 10_000
-    schema_properties: int = 2_000
-    schema_choices: int = 1_000
-    schema_alternatives: int = 500
+    schema_properties: int = 3_000
+    schema_choices: int = 4_000
+    schema_alternatives: int = 3_000
     schema_items: int = 10_000
     schema_items_total: int = 100_000
     schema_nested_items: int = 1_000_000

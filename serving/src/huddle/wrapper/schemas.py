@@ -7,10 +7,10 @@ A schema is looked at wherever it stands: every object inside of a judged field 
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from huddle.wrapper.errors import Refusal, bad_request
 from huddle.wrapper.fields import Caps
@@ -19,7 +19,7 @@ from huddle.wrapper.strictjson import parse_object, serialise
 _ROOTS: Final = frozenset({"schema", "json_schema", "parameters", "json"})  # where `#` of a reference begins anew
 _TEXTS: Final = frozenset({"json", "structural_tag"})  # may be JSON inside of a text
 _GRAMMARS: Final = frozenset({"regex", "grammar", "pattern", "whitespace_pattern"})
-_DATA: Final = frozenset({"const", "default", "examples", "example"})
+_DATA: Final = frozenset({"const", "default", "examples", "example", "enum", "choice"})
 _NAMED: Final = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 _PROPERTIES: Final = frozenset({"properties", "patternProperties"})
 _CHOICES: Final = frozenset({"enum", "choice"})
@@ -32,9 +32,15 @@ _PROPERTY_COUNTS: Final = frozenset({"minProperties", "maxProperties"})
 _FOREIGN_REFERENCES: Final = frozenset({"$dynamicRef", "$recursiveRef"})
 # Steps that take nothing of the text: a reference that comes back to itself by these alone never ends.
 _SAME_PLACE: Final = frozenset({"$ref", "anyOf", "oneOf", "allOf", "not", "if", "then", "else"})
-_JUDGED: Final = _GRAMMARS | _PROPERTIES | _CHOICES | _ALTERNATIVES | _ITEMS | _LENGTHS | _VALUES | _FOREIGN_REFERENCES
+_JUDGED_TEXTS: Final = _GRAMMARS | _TEXTS | _FOREIGN_REFERENCES | {"$ref"}
+_COUNTED: Final = _PROPERTIES | _CHOICES | _ALTERNATIVES
+_NUMBERS: Final = _ITEMS | _LENGTHS | _VALUES
 _WHERE_MAX: Final = 160
 _HUGE: Final = 10**9
+
+
+Place: TypeAlias = "str | tuple[Place, str | int]"
+"""Where something stands: a field's name, or what it stands in and the key or index there."""
 
 
 def judge(name: str, value: Any, caps: Caps, body_bytes: int) -> None:
@@ -73,7 +79,7 @@ class _Judge:
     same_place: dict[int, list[int]] = field(default_factory=dict)
     parsed: list[Any] = field(default_factory=list)  # kept, so that their ids stay theirs
 
-    def walk(self, node: Any, where: str, depth: int, parent: int | None = None) -> int:
+    def walk(self, node: dict[str, Any] | list[Any], where: Place, depth: int, parent: int | None = None) -> int:
         """Judge `node` and return how many items it allows along the path that allows most.
 
         `parent` is the schema that describes the same place of the text as this one.
@@ -81,10 +87,7 @@ class _Judge:
         if depth > self.caps.schema_depth:
             raise _over(where, f"is {depth} levels deep", self.caps.schema_depth)
         if isinstance(node, list):
-            inner = [self.walk(item, f"{where}[{i}]", depth + 1, parent) for i, item in enumerate(node)]
-            return max(inner, default=1)
-        if not isinstance(node, dict):
-            return 1
+            return self._walk_each(enumerate(node), where, depth + 1, parent)
         key = id(node)
         if parent is not None:
             self.same_place.setdefault(parent, []).append(key)
@@ -92,61 +95,87 @@ class _Judge:
             return self.nested[key]
         self.nested[key] = 1
         self.objects = self._total(where, "objects", self.objects + 1, self.caps.schema_objects)
-        repeats, inside, root = self._bounds(node, where), 1, self.root
-        for name, child, at in _children(node, where):
-            place = key if name in _SAME_PLACE else None
-            if name == "$ref":
-                child = self._target(child, at)  # noqa: PLW2901 - the place that it names
-            elif isinstance(child, str):
-                child = self.root = self._parsed(child, at)  # noqa: PLW2901 - what the engine makes of it
-            elif name in _ROOTS and isinstance(child, dict):
+        repeats, inside, root = 1, 1, self.root
+        for name, value in node.items():
+            kind = type(value)
+            if kind is str:
+                if name not in _JUDGED_TEXTS:
+                    continue
+                child = self._text(name, value, (where, name))
+                if child is None:
+                    continue
+            elif kind is dict or kind is list:
+                if name in _COUNTED:
+                    self._count(name, value, (where, name))
+                if name in _DATA:
+                    continue
+                child = value
+            else:
+                if name in _NUMBERS and (kind is int or kind is float):
+                    repeats = max(repeats, self._number(node, name, value, (where, name)))
+                continue
+            if name in _ROOTS or name in _TEXTS:
                 self.root = child
-            inside = max(inside, self.walk(child, at, depth + 1, place))
+            place = key if name in _SAME_PLACE else None
+            if name in _NAMED and kind is dict:
+                found = self._walk_each(child.items(), (where, name), depth + 1, None)
+            else:
+                found = self.walk(child, (where, name), depth + 1, place)
+            inside = max(inside, found)
             self.root = root
+        if repeats > 1:
+            self.items = self._total(where, "items", self.items + repeats, self.caps.schema_items_total)
         allowed = self.nested[key] = repeats * inside
         if allowed > self.caps.schema_nested_items:
             raise _over(where, f"allows {allowed} items by nested bounds", self.caps.schema_nested_items)
         return allowed
 
-    def _bounds(self, node: dict[str, Any], where: str) -> int:
-        """Judge the numbers, counts and expressions of one schema; returns how often it repeats what is inside."""
-        caps, repeats = self.caps, 1
-        for name, value in node.items():
-            if name not in _JUDGED:
-                continue
-            at = f"{where}.{name}"
-            number = value if isinstance(value, int | float) and not isinstance(value, bool) else None
-            if number is not None and name in _ITEMS:
-                _at_most(at, number, caps.schema_items)
-                repeats = max(repeats, int(number))
-                self._property_choices(node, name, int(number), at)
-            elif number is not None and name in _LENGTHS:
-                _at_most(at, number, caps.schema_length)
-            elif name in _VALUES and isinstance(number, int) and abs(number) > _VALUE_MAX:
-                raise bad_request("value_too_large", f"'{_short(at)}' has too many digits", _field(at))
-            elif name in _GRAMMARS and isinstance(value, str):
-                self._grammar(at, value, regex=name != "grammar")
-            elif name == "patternProperties" and isinstance(value, dict):
-                for pattern in value:
-                    self._grammar(at, pattern, regex=True)
-            elif name in _FOREIGN_REFERENCES:
-                raise bad_request("invalid_schema", f"'{_short(at)}' is not accepted; use '$ref'", _field(at))
-            if isinstance(value, list | dict):
-                self._count(name, len(value), at)
-        if repeats > 1:
-            self.items = self._total(where, "items", self.items + repeats, caps.schema_items_total)
-        return repeats
+    def _walk_each(
+        self, children: Iterable[tuple[str | int, Any]], where: Place, depth: int, parent: int | None
+    ) -> int:
+        inside = 1
+        for name, child in children:
+            if type(child) is dict or type(child) is list:
+                inside = max(inside, self.walk(child, (where, name), depth, parent))
+        return inside
 
-    def _count(self, name: str, size: int, at: str) -> None:
+    def _text(self, name: str, text: str, at: Place) -> dict[str, Any] | None:
+        """Judge a text; returns the schema that it names or holds."""
+        if name == "$ref":
+            return self._target(text, at)
+        if name in _TEXTS:
+            return self._parsed(text, at)
+        if name in _FOREIGN_REFERENCES:
+            raise _invalid(at, "is not accepted; use '$ref'")
+        self._grammar(at, text, regex=name != "grammar")
+        return None
+
+    def _number(self, node: dict[str, Any], name: str, number: float, at: Place) -> int:
+        """Judge a number; returns how often it lets what is inside be repeated."""
+        if name in _ITEMS:
+            _at_most(at, number, self.caps.schema_items)
+            self._property_choices(node, name, int(number), at)
+            return int(number)
+        if name in _LENGTHS:
+            _at_most(at, number, self.caps.schema_length)
+        elif isinstance(number, int) and abs(number) > _VALUE_MAX:
+            raise bad_request("value_too_large", f"'{_place(at)}' has too many digits", _field(at))
+        return 1
+
+    def _count(self, name: str, value: list[Any] | dict[str, Any], at: Place) -> None:
+        size = len(value)
         if name in _PROPERTIES:
             self.properties = self._total(at, "properties", self.properties + size, self.caps.schema_properties)
+            if name == "patternProperties":
+                for pattern in value:
+                    self._grammar(at, str(pattern), regex=True)
         elif name in _CHOICES:
             self.choices = self._total(at, "choices", self.choices + size, self.caps.schema_choices)
-        elif name in _ALTERNATIVES:
+        else:
             made = self.alternatives + size
             self.alternatives = self._total(at, "alternatives", made, self.caps.schema_alternatives)
 
-    def _property_choices(self, node: dict[str, Any], name: str, number: int, at: str) -> None:
+    def _property_choices(self, node: dict[str, Any], name: str, number: int, at: Place) -> None:
         """Which properties are there is a choice of its own: compiling takes the square of their number, and more."""
         own = node.get("properties")
         if name in _PROPERTY_COUNTS and isinstance(own, dict):
@@ -155,7 +184,7 @@ class _Judge:
                 raise _over(at, f"times its properties is {made}", self.caps.grammar_repetitions)
             self._repeated(at, made)
 
-    def _grammar(self, at: str, text: str, *, regex: bool) -> None:
+    def _grammar(self, at: Place, text: str, *, regex: bool) -> None:
         """Judge a regular expression or a grammar by its size and its repetitions."""
         if len(text) > self.caps.grammar_characters:
             raise _over(at, f"has {len(text)} characters", self.caps.grammar_characters)
@@ -167,22 +196,22 @@ class _Judge:
             raise _over(at, f"asks for {many} repetitions", self.caps.grammar_repetitions)
         self._repeated(at, count)
 
-    def _repeated(self, at: str, count: int) -> None:
+    def _repeated(self, at: Place, count: int) -> None:
         most = self.caps.schema_repetitions
         self.repetitions = self._total(at, "repetitions", self.repetitions + count, most)
 
     @staticmethod
-    def _total(at: str, what: str, count: int, most: int) -> int:
+    def _total(at: Place, what: str, count: int, most: int) -> int:
         if count > most:
             raise _over(at, f"brings the {what} to {count}", most)
         return count
 
-    def _target(self, reference: Any, at: str) -> Any:
-        """What a `$ref` names: a JSON pointer into the same schema."""
+    def _target(self, reference: str, at: Place) -> dict[str, Any] | None:
+        """What a `$ref` names: a JSON pointer into the same schema. None for `true` and `false`."""
         place: Any = self.root
-        steps = reference.split("/") if isinstance(reference, str) else ["?"]
+        steps = reference.split("/")
         if steps[0] != "#":
-            raise bad_request("invalid_schema", f"'{_short(at)}' must begin with '#/'", _field(at))
+            raise _invalid(at, "must begin with '#/'")
         for step in steps[1:]:
             name = step.replace("~1", "/").replace("~0", "~")
             if isinstance(place, dict) and name in place:
@@ -190,33 +219,20 @@ class _Judge:
             elif isinstance(place, list) and _INDEX.fullmatch(name) and int(name) < len(place):
                 place = place[int(name)]
             else:
-                raise bad_request("invalid_schema", f"'{_short(at)}' names a place that is not there", _field(at))
-        return place
+                raise _invalid(at, "names a place that is not there")
+        if not isinstance(place, dict | bool):
+            raise _invalid(at, "names something that is no schema")
+        return place if isinstance(place, dict) else None
 
-    def _parsed(self, text: str, at: str) -> dict[str, Any]:
+    def _parsed(self, text: str, at: Place) -> dict[str, Any]:
         if len(text) > self.caps.schema_bytes:
             raise _over(at, f"has {len(text)} characters", self.caps.schema_bytes)
         try:
             value = parse_object(text.encode(errors="replace"), self.caps.depth)
         except Refusal:
-            raise bad_request("invalid_schema", f"'{_short(at)}' is not a JSON object", _field(at)) from None
+            raise _invalid(at, "is not a JSON object") from None
         self.parsed.append(value)
         return value
-
-
-def _children(node: dict[str, Any], where: str) -> Iterator[tuple[str, Any, str]]:
-    """What may be a schema in a node, with the keyword that it stands under and its place."""
-    for name, value in node.items():
-        at = f"{where}.{name}"
-        if name == "$ref" or (name in _TEXTS and isinstance(value, str)):
-            yield name, value, at
-        elif not isinstance(value, dict | list) or name in _DATA or name in _CHOICES:
-            continue
-        elif name in _NAMED and isinstance(value, dict):
-            for key, child in value.items():
-                yield name, child, f"{at}.{key}"
-        else:
-            yield name, value, at
 
 
 def _repetitions(regex: str, depth: int) -> int | None:
@@ -261,19 +277,34 @@ _REGEX_TOKEN: Final = re.compile(
 _GRAMMAR_COUNT: Final = re.compile(r"(?:[{,~:]|\.\.)\s*(\d+)")
 
 
-def _at_most(at: str, number: float, most: int) -> None:
+def _at_most(at: Place, number: float, most: int) -> None:
     if number > most:
         raise _over(at, f"is {number}" if number < _HUGE**2 else "is a huge number", most)
 
 
-def _over(where: str, what: str, most: int) -> Refusal:
-    return bad_request("value_too_large", f"'{_short(where)}' {what}; at most {most} is allowed here", _field(where))
+def _over(at: Place, what: str, most: int) -> Refusal:
+    return bad_request("value_too_large", f"'{_place(at)}' {what}; at most {most} is allowed here", _field(at))
 
 
-def _short(where: str) -> str:
-    return where if len(where) <= _WHERE_MAX else f"{where[:_WHERE_MAX]}…"
+def _invalid(at: Place, what: str) -> Refusal:
+    return bad_request("invalid_schema", f"'{_place(at)}' {what}", _field(at))
 
 
-def _field(where: str) -> str:
+def _steps(at: Place) -> list[str | int]:
+    steps: list[str | int] = []
+    while isinstance(at, tuple):
+        at, step = at
+        steps.append(step)
+    return [at, *reversed(steps)]
+
+
+def _place(at: Place) -> str:
+    """A place, written as clients write it."""
+    steps = _steps(at)
+    text = str(steps[0]) + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps[1:])
+    return text if len(text) <= _WHERE_MAX else f"{text[:_WHERE_MAX]}…"
+
+
+def _field(at: Place) -> str:
     """The request's own field, which is what `param` names."""
-    return re.split(r"[.\[]", where, maxsplit=1)[0]
+    return str(_steps(at)[0])

@@ -1,8 +1,8 @@
 """Find the token usage in answers, and errors in streams, without touching any other bytes.
 
-Streams are looked at one write at a time: the engine writes whole events, so the common case is three substring
-searches. Only an event that holds the word `"usage"` or `"error"` (as a JSON key: inside a JSON string its quotes would
-be escaped) is parsed.
+Streams are looked at one write at a time: the engine writes whole events, so the common case is one search. Only an
+event that holds the word `"usage"` or `"error"` (as a JSON key or value: inside a JSON string its quotes would be
+escaped) is parsed.
 """
 
 import json
@@ -13,8 +13,8 @@ from enum import Enum, auto
 from typing import Any, Final
 
 _EVENT_END: Final = b"\n\n"
-_KEY: Final = b'"usage"'
 _ERROR: Final = b'"error"'
+_WATCHED: Final = re.compile(rb'"(?:usage|error)"').search
 _ERROR_KEY: Final = re.compile(rb'"error"\s*:(?!\s*null)')
 _EVENT_MAX: Final = 1024 * 1024  # an event longer than this is passed on before it is whole, unless it holds an error
 _TAIL_MAX: Final = 64 * 1024  # of a plain JSON answer; the usage stands near its end
@@ -62,7 +62,6 @@ class StreamMeter:
         self._partial = b""
         self._long: _Long | None = None
         self.usage: Usage | None = None
-        self.events = 0
 
     @property
     def at_boundary(self) -> bool:
@@ -75,10 +74,7 @@ class StreamMeter:
         The beginning of an unfinished event waits for its end: no reader could act on it before that.
         """
         if not self._partial and self._long is None and data.endswith(_EVENT_END):
-            if _KEY not in data and _ERROR not in data:
-                self.events += data.count(_EVENT_END)
-                return data
-            return self._look(data)
+            return data if _WATCHED(data) is None else self._look(data)
         data, self._partial = self._partial + data, b""
         begun = b""
         if self._long is not None:
@@ -111,12 +107,11 @@ class StreamMeter:
 
     def _look(self, events: bytes) -> bytes:
         """Note the usage in whole events; returns them without the one to hide, and with our errors."""
-        self.events += events.count(_EVENT_END)
-        if _KEY not in events and _ERROR not in events:
+        if _WATCHED(events) is None:
             return events
         kept = []
         for event in events.split(_EVENT_END)[:-1]:
-            if _KEY in event or _ERROR in event:
+            if _WATCHED(event) is not None:
                 decoded = _decode(event)
                 if _ERROR in event and _is_error(decoded):
                     kept.append(self._replaced(event))
@@ -156,7 +151,6 @@ class BodyMeter:
     def __init__(self) -> None:
         self._tail = b""
         self._whole = True
-        self.events = 0
         self.at_boundary = False
 
     def feed(self, data: bytes) -> bytes:

@@ -124,6 +124,14 @@ SAID: dict[str, tuple[dict[str, Any], str, str | None, str]] = {
         "tools[0].function.name",
         MISSING,
     ),
+    "deep inside, as 0.32.0 says it": (
+        pydantic(
+            "  {'type': 'missing', 'loc': 'body.tools.0.function.name', 'msg': 'Field required', 'input': '<dict>'}"
+        ),
+        "'tools[0].function.name' is missing",
+        "tools[0].function.name",
+        MISSING,
+    ),
     "one of several forms": (
         pydantic(
             finding("literal_error", ("body", "messages", 1, "ChatCompletionUser", "role"), "Input should be", PROMPT),
@@ -179,6 +187,24 @@ async def test_a_client_learns_the_field_and_the_kind_of_fault(wrapper: Wrapper,
     assert answer.status_code == 400
     assert answer.json()["error"] == {"message": message, "type": "invalid_request_error", "param": param, "code": code}
     assert "retry-after" not in answer.headers
+
+
+MOST = "This model's maximum context length is 2048 tokens. However, your"
+OTHER_SENTENCES = {
+    f"{MOST} prompt contains at least 2049 input tokens, which exceeds": "2049 tokens",
+    f"{MOST} prompt contains 90000 characters (more than": "90000 characters",
+    "The decoder prompt (length 3000) is longer than the maximum model length of 2048. Make sure": "3000 tokens",
+    "The decoder prompt (length 2048) plus the number of requested output tokens (at least 1) is longer than the "
+    "maximum model length of 2048. Make sure": "2048 tokens",
+    "Input length (3000) exceeds model's maximum context length (2048).": "3000 tokens",
+}
+
+
+@pytest.mark.parametrize("said", OTHER_SENTENCES)
+def test_every_sentence_about_length_is_understood(said: str) -> None:
+    refused = engine_errors.translate(400, json.dumps(vllm(said)).encode(), Route.CHAT)
+    assert refused.code == "context_length_exceeded"
+    assert refused.message == f"{MOST} request has {OTHER_SENTENCES[said]} or more. Please reduce its length."
 
 
 TOO_LONG = (

@@ -247,7 +247,7 @@ async def test_what_the_engine_calls_a_bad_value_is_a_400_not_a_500(wrapped: Wra
     ):
         answer = await wrapped.chat(messages=USER, max_tokens=2, **wrong)
         assert answer.status_code == 400, (wrong, answer.text)
-        assert answer.json()["error"]["param"] == next(iter(wrong)), (wrong, answer.text)
+        assert answer.json()["error"]["param"].split(".")[0] == next(iter(wrong)), (wrong, answer.text)
 
 
 MISTAKES: dict[str, tuple[str, dict[str, Any]]] = {

@@ -35,17 +35,24 @@ _PARAM: Final = re.compile(r'"param":\s*"([\w.\[\]-]{1,200})"')
 _CODE: Final = re.compile(r'"code":\s*"?(\d{3})\b')
 
 # One finding of pydantic, as vLLM prints it: a Python dict on a line of its own. (Line ends of values are escaped.)
-_FINDING: Final = re.compile(r"^ *\{'type': '(\w+)', 'loc': (\([^()\n]*(?:\(\)[^()\n]*)*\)), 'msg': (.*)", re.MULTILINE)
+_FINDING: Final = re.compile(
+    r"^ *\{'type': '(\w+)', 'loc': (\([^()\n]*(?:\(\)[^()\n]*)*\)|'[\w.-]*'), 'msg': (.*)",
+    re.MULTILINE,
+)
 _STEP: Final = re.compile(r"'([^'\n]*)'|(\d+)")
 _INDEX: Final = re.compile(r"[0-9]{1,4}")
 _MOVED: Final = re.compile(r"^(messages|input)\[\d+\]")
 _FINDING_VALUES: Final = re.compile(r", '(?:input|ctx|url)': .*")
 _TOO_LONG: Final = (
     re.compile(
-        r"This model's maximum context length is (\d{1,9}) tokens\. However, you requested (\d{1,9}) output tokens "
-        r"and your prompt contains (?:at least )?(\d{1,9}) (?:input tokens|characters)"
+        r"This model's maximum context length is (?P<most>\d{1,9}) tokens\. However, "
+        r"(?:you requested (?P<output>\d{1,9}) output tokens and )?"
+        r"your prompt contains (?:at least )?(?P<prompt>\d{1,9}) (?:input tokens|characters)"
     ),
-    re.compile(r"prompt \(length ()()(\d{1,9})\).{0,80} longer than the maximum\s+model length of (\d{1,9})"),
+    re.compile(
+        r"prompt \(length (?P<prompt>\d{1,9})\).{0,80} longer than the maximum model length of (?P<most>\d{1,9})"
+    ),
+    re.compile(r"Input length \((?P<prompt>\d{1,9})\) exceeds model's maximum context length \((?P<most>\d{1,9})\)"),
 )
 
 _SHAPE: Final = "does not have the right shape"
@@ -182,28 +189,21 @@ def _message(text: str) -> str:
 
 def _too_long(message: str) -> Refusal | None:
     """OpenAI's refusal of what does not fit the context, with the engine's numbers."""
-    if found := _TOO_LONG[0].search(message):
-        most, output, prompt = (int(number) for number in found.groups())
-        unit = "characters" if found[0].endswith("characters") else "tokens"
-        text = (
-            f"This model's maximum context length is {most} tokens. However, your request has {prompt} {unit} or more, "
-            f"and asks for {output} tokens of output. Please reduce the length of either."
-        )
-    elif found := _TOO_LONG[1].search(message):
-        text = (
-            f"This model's maximum context length is {int(found[4])} tokens. However, your request has "
-            f"{int(found[3])} tokens. Please reduce its length."
-        )
-    else:
+    found = next((found for pattern in _TOO_LONG if (found := pattern.search(message))), None)
+    if found is None:
         return None
+    number = {name: int(digits) for name, digits in found.groupdict().items() if digits}
+    unit = "characters" if found[0].endswith("characters") else "tokens"
+    output = f", and asks for {number['output']} tokens of output" if number.get("output") else ""
+    text = (
+        f"This model's maximum context length is {number['most']} tokens. However, your request has {number['prompt']} "
+        f"{unit} or more{output}. Please reduce its length."
+    )
     return bad_request("context_length_exceeded", text)
 
 
 def _fault(message: str, text: str, route: Route) -> _Fault:
-    findings = [
-        (kind, _path(["".join(step) for step in _STEP.findall(place)], route), said)
-        for kind, place, said in _FINDING.findall(message)
-    ]
+    findings = [(kind, _path(_steps(place), route), said) for kind, place, said in _FINDING.findall(message)]
     own = _FINDING_VALUES.sub("", findings[0][2]) if findings else message
     paths = {path for _, path, _ in findings}
     if findings and () not in paths:  # pydantic knows the place; of several it is what they have in common
@@ -233,6 +233,11 @@ def _kind(name: str, said: str) -> str | None:
     if name == "value_error":
         return next((kind for phrase, kind in _PHRASES if phrase in said), None)
     return next((kind for beginning, kind in _KINDS if name.startswith(beginning)), None)
+
+
+def _steps(place: str) -> list[str]:
+    """The steps of a place as vLLM writes it: a tuple (0.26.0) or names with dots (0.32.0)."""
+    return [part for name, index in _STEP.findall(place) for part in (index or name).split(".")]
 
 
 def _path(place: Sequence[str], route: Route) -> tuple[str, ...]:

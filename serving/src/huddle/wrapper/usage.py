@@ -2,7 +2,7 @@
 
 Streams are looked at one write at a time: the engine writes whole events, so the common case is one search. Only an
 event that holds the word `"usage"` or `"error"` (as a JSON key or value: inside a JSON string its quotes would be
-escaped) is parsed.
+escaped) is parsed. (docs/facts/vllm-and-ray.md#usage-of-streams)
 """
 
 import json

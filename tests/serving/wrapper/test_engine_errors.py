@@ -256,7 +256,9 @@ HEADERS = (
 async def test_every_status_becomes_one_that_is_documented(wrapper: Wrapper, status: int) -> None:
     async def script(request: Received, reply: Reply) -> None:
         body = f"<html><body>http://10.0.0.4:5005/ {PROMPT}</body></html>".encode()
-        head = f"HTTP/1.1 {status:03} {PROMPT}\r\ncontent-type: application/json; x={PROMPT}\r\n{HEADERS}content-length: "
+        head = (
+            f"HTTP/1.1 {status:03} {PROMPT}\r\ncontent-type: application/json; x={PROMPT}\r\n{HEADERS}content-length: "
+        )
         await reply.raw(head.encode() + f"{len(body)}\r\n\r\n".encode() + body)
 
     wrapper.engine.script = script

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from huddle.planner.speed import Engine, Load
+from huddle.planner.speed import Load, Replica
 from plan.build_gateway import GatewayPlan
 
 REFERENCE = Load(streams=64, prompt_tokens=512, output_tokens=128)
@@ -96,10 +96,10 @@ class Bill:
         return found
 
 
-def rate_of(engine: Engine, load: Load = REFERENCE) -> Rate:
+def rate_of(replica: Replica, load: Load = REFERENCE) -> Rate:
     """Seconds a token at a reference load: a whole request's time, with the prompt's part taken out of it."""
-    prompt_s = engine.prefill_ms(load.prompt_tokens, engine.gpu.batched_tokens) / 1e3 / load.prompt_tokens
-    request_s = load.output_tokens / engine.served(load)
+    prompt_s = replica.prefill_ms(load.prompt_tokens, replica.gpu.batched_tokens) / 1e3 / load.prompt_tokens
+    request_s = load.output_tokens / replica.served(load)
     completion_s = max(request_s - prompt_s * load.prompt_tokens, 0.0) / load.output_tokens
     return Rate(prompt_s, completion_s)
 

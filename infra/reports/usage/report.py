@@ -58,7 +58,7 @@ def rates(plan: Plan) -> dict[str, Rate]:
     known: dict[str, Rate] = {}
     for base in sorted(set(bases.values())):
         verdict = planner.check(models[base], gpu=size.gpu, gpus_per_node=size.gpus, nodes=nodes, fabric=size.fabric)
-        known[base] = rate_of(verdict.engine)
+        known[base] = rate_of(verdict.replica)
     return {product: known[base] for product, base in base_of(plan.gateway, bases).items()}
 
 

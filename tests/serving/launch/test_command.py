@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from huddle import engine, registry, versions
 from huddle.launch import command
-from huddle.launch.request import Device, Executor, Node, Request
+from huddle.launch.request import Device, Executor, LaunchRequest, Node
 from huddle.registry import reserved
 from huddle.registry.schema import ModelSpec
 from tools.deadlines import scaled
@@ -32,10 +32,10 @@ with open(os.environ["RECORD"], "w") as file:
 """
 
 
-def request(name: str, **changes) -> Request:
+def request(name: str, **changes) -> LaunchRequest:
     served = KNOWN.resolve(name)
     model = served.model
-    made = Request(
+    made = LaunchRequest(
         served=served,
         served_names=KNOWN.served_names(name),
         model_path=f"/mnt/models/{model.store_directory}",
@@ -52,7 +52,7 @@ def request(name: str, **changes) -> Request:
     return replace(made, **changes)
 
 
-def variants(name: str) -> list[Request]:
+def variants(name: str) -> list[LaunchRequest]:
     """Every form in which a model can be launched."""
     two = Node(ip="10.0.0.4", interface="eth0", count=2, head="10.0.0.4")
     return [

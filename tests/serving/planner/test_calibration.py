@@ -7,7 +7,7 @@ import pytest
 
 from huddle import gpus, registry, shapes
 from huddle.planner import Layout, memory, speed
-from huddle.planner.speed import Engine, Load
+from huddle.planner.speed import Load, Replica
 
 ROWS = json.loads((Path(__file__).parent / "h100_rows.json").read_text())["rows"]
 KNOWN = registry.load()
@@ -27,14 +27,14 @@ def rows(kind: str, *keys: str) -> list:
     ]
 
 
-def engine(name: str) -> Engine:
+def engine(name: str) -> Replica:
     """The engine that a row's name speaks of, such as `8b_tp2_sock_c64`."""
     shape = shapes.for_model(KNOWN.models[MODELS[name.partition("_")[0]]])
     layout = Layout(2 if "tp2" in name else 1, 2 if "pp2" in name else 1, 1)
     fabric = gpus.fabric("tcp-40g" if "sock" in name else "nvlink")
     if "ray" in name:  # measured: no difference between Ray and vLLM's own executor
         assert "tp2" in name
-    return Engine(shape, layout, H100, fabric)
+    return Replica(shape, layout, H100, fabric)
 
 
 def account(name: str) -> memory.Memory:

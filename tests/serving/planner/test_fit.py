@@ -117,7 +117,7 @@ class TestRecommendations:
     )
     def test_batch_1_ceilings_of_the_literature(self, name, gpu, ceiling):
         # Published as bandwidth over all 16.06 GB; ours leaves out the input embedding, of which one row is read.
-        engine = check(name, gpu=gpu).engine
+        engine = check(name, gpu=gpu).replica
         assert engine.ceiling == pytest.approx(ceiling * 16.06 / 15.0, rel=0.01)
 
 

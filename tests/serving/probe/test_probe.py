@@ -15,8 +15,8 @@ import pytest
 from huddle.engine import query
 from huddle.probe import ladder, reading, verdict
 from huddle.probe.judge import Policy
-from huddle.probe.reading import Answer, Canary, Engine, Reading
-from huddle.probe.watch import Watch
+from huddle.probe.loop import ProbeLoop
+from huddle.probe.reading import Answer, Canary, EngineReader, Reading
 from tools.deadlines import scaled
 
 METRICS = """\
@@ -89,15 +89,15 @@ def test_metrics_without_the_known_names_are_no_work() -> None:
 
 
 def test_a_reading_holds_work_and_requests(fake: FakeEngine) -> None:
-    seen = Engine("127.0.0.1", fake.port, 5).read()
+    seen = EngineReader("127.0.0.1", fake.port, 5).read()
     assert (seen.answer, seen.work, seen.running) == (Answer.GIVEN, 35, 3)
 
 
 def test_nobody_there_is_told_apart_from_no_answer() -> None:
-    assert Engine("127.0.0.1", 1, 5).read().answer is Answer.REFUSED
+    assert EngineReader("127.0.0.1", 1, 5).read().answer is Answer.REFUSED
 
 
-def canary(engine: Engine) -> Canary:
+def canary(engine: EngineReader) -> Canary:
     """Its outcome, however long the machine takes."""
     while (seen := engine.read().canary) is Canary.ASKED:
         time.sleep(0.01)
@@ -105,7 +105,7 @@ def canary(engine: Engine) -> Canary:
 
 
 def test_a_canary_asks_for_one_token_and_is_heard_of_once(fake: FakeEngine) -> None:
-    engine = Engine("127.0.0.1", fake.port, 5)
+    engine = EngineReader("127.0.0.1", fake.port, 5)
     engine.send_canary()
     assert canary(engine) is Canary.COMPLETED
     assert fake.asked == [{"model": "m", "prompt": "Hi", "max_tokens": 1}]
@@ -113,7 +113,7 @@ def test_a_canary_asks_for_one_token_and_is_heard_of_once(fake: FakeEngine) -> N
 
 
 def test_a_frozen_engine_keeps_its_metrics_and_its_canary(fake: FakeEngine) -> None:
-    engine = Engine("127.0.0.1", fake.port, 0.3)
+    engine = EngineReader("127.0.0.1", fake.port, 0.3)
     fake.frozen.set()
     engine.send_canary()
     engine.send_canary()
@@ -191,9 +191,11 @@ def test_a_frozen_engine_is_held_back_and_ended_with_evidence(
 ) -> None:
     """The whole loop, with limits of the test: counters that stand still while requests run."""
     policy = Policy(interval_s=0.05, suspect_after_s=0.3, unhealthy_after_s=0.8, healthy_after_s=0.1, first_token_s=0.8)
-    watch = Watch(Engine("127.0.0.1", fake.port, 5), policy, tmp_path / "v", tmp_path / "evidence", ladder.UNIT)
+    loop = ProbeLoop(
+        EngineReader("127.0.0.1", fake.port, 5), policy, tmp_path / "v", tmp_path / "evidence", ladder.UNIT
+    )
     stop = threading.Event()
-    thread = threading.Thread(target=watch.run, args=(stop,))
+    thread = threading.Thread(target=loop.run, args=(stop,))
     thread.start()
     try:
         assert unit.wait(scaled(60)) == -9

@@ -71,7 +71,7 @@ def batch(
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _check_models(client: Client, requests: list[batch_file.Request], chosen: str | None, file: Path) -> str:
+def _check_models(client: Client, requests: list[batch_file.BatchRequest], chosen: str | None, file: Path) -> str:
     """The model for requests that name none. Unknown ones are refused before anything is sent."""
     default = client.pick_model(chosen)
     served = client.models()

@@ -29,7 +29,7 @@ class BatchFileError(ClientError):
 
 
 @dataclass(frozen=True)
-class Request:
+class BatchRequest:
     """One line of the input."""
 
     line: int
@@ -38,7 +38,7 @@ class Request:
     body: dict[str, Any]
 
 
-def read(path: Path) -> list[Request]:
+def read(path: Path) -> list[BatchRequest]:
     """All requests of a file.
 
     Raises:
@@ -48,7 +48,7 @@ def read(path: Path) -> list[Request]:
         data = path.read_bytes()
     except OSError as error:
         raise ClientError(f"{path}: cannot read the batch ({error.strerror})") from None
-    requests: dict[str, Request] = {}
+    requests: dict[str, BatchRequest] = {}
     problems: list[str] = []
     for number, line in enumerate(data.splitlines(), 1):
         if not line.strip():
@@ -68,7 +68,7 @@ def read(path: Path) -> list[Request]:
     return list(requests.values())
 
 
-def _request(number: int, line: bytes) -> Request:
+def _request(number: int, line: bytes) -> BatchRequest:
     """Judge one line. Raises `ValueError` with what is wrong."""
     try:
         value = json.loads(line)
@@ -91,7 +91,7 @@ def _request(number: int, line: bytes) -> Request:
         raise ValueError("body.model must be a text")
     if body.get("stream"):
         raise ValueError("body.stream must not be true: an answer is one line of the output")
-    return Request(number, custom_id, str(url), body)
+    return BatchRequest(number, custom_id, str(url), body)
 
 
 class Output:
@@ -116,7 +116,7 @@ class Output:
     def __exit__(self, *_: object) -> None:
         os.close(self._descriptor)
 
-    def finished(self, requests: list[Request]) -> frozenset[str]:
+    def finished(self, requests: list[BatchRequest]) -> frozenset[str]:
         """The custom_ids that are answered. Half a line, which a killed run leaves, is cut off.
 
         Raises:

@@ -11,7 +11,7 @@ import httpx2
 import openai
 
 from huddle.client import problems
-from huddle.client.batch_file import Output, Request
+from huddle.client.batch_file import BatchRequest, Output
 from huddle.client.connection import ClientError, Connection
 
 RETRIES = 5  # the SDK's own: 408, 409, 429, 5xx and lost connections, with Retry-After
@@ -35,7 +35,7 @@ class Sender:
         self._output, self._errors, self._tick = output, errors, tick
         self.totals = Totals()
 
-    async def run(self, requests: Sequence[Request], concurrency: int, defaults: dict[str, Any]) -> None:
+    async def run(self, requests: Sequence[BatchRequest], concurrency: int, defaults: dict[str, Any]) -> None:
         """Send all of them; `defaults` are fields for bodies that do not say otherwise (model, priority).
 
         Raises:
@@ -50,12 +50,12 @@ class Sender:
                 worker.cancel()
             await asyncio.gather(*workers, return_exceptions=True)
 
-    async def _work(self, left: Iterator[Request], defaults: dict[str, Any]) -> None:
+    async def _work(self, left: Iterator[BatchRequest], defaults: dict[str, Any]) -> None:
         for request in left:
             await self._one(request, {**defaults, **request.body})
             self._tick()
 
-    async def _one(self, request: Request, body: dict[str, Any]) -> None:
+    async def _one(self, request: BatchRequest, body: dict[str, Any]) -> None:
         try:
             response = await self._client.post(request.url.removeprefix("/v1"), body=body, cast_to=httpx2.Response)
         except (openai.APIConnectionError, openai.AuthenticationError, openai.PermissionDeniedError) as error:
@@ -70,7 +70,7 @@ class Sender:
         self._output.add(_answer(request, response, content))
         self.totals.answered += 1
 
-    def _fail(self, request: Request, response: httpx2.Response, body: object) -> None:
+    def _fail(self, request: BatchRequest, response: httpx2.Response, body: object) -> None:
         line = json.dumps(_answer(request, response, {"error": body}), ensure_ascii=False)
         mode = "a" if self.totals.failed else "w"  # an earlier run's errors were tried again by this one
         with self._errors.open(mode, encoding="utf-8") as file:
@@ -78,7 +78,7 @@ class Sender:
         self.totals.failed += 1
 
 
-def _answer(request: Request, response: httpx2.Response, body: object) -> dict[str, Any]:
+def _answer(request: BatchRequest, response: httpx2.Response, body: object) -> dict[str, Any]:
     request_id = response.headers.get("x-request-id", "")
     return {
         "id": f"batch_req_{request_id or request.line}",

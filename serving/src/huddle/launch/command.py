@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from huddle.launch import drain
-from huddle.launch.request import Device, Executor, Request
+from huddle.launch.request import Device, Executor, LaunchRequest
 from huddle.registry.reserved import DANGEROUS_ENV
 
 # Ray's driver hands its VLLM_, NCCL_, HF_ variables to the workers by itself; these have other prefixes.
@@ -37,14 +37,14 @@ class Command:
         return {name: value for name, value in inherited.items() if name not in self.unset} | dict(self.env)
 
 
-def build(request: Request) -> Command:
+def build(request: LaunchRequest) -> Command:
     """Make the command of one node."""
     engine = _engine_words(request)
     argv = (request.program, "serve", request.model_path, *_server_words(request), *engine, *_node_words(request))
     return Command(argv, _environment(request, cache_directory(request)))
 
 
-def cache_directory(request: Request) -> PurePosixPath:
+def cache_directory(request: LaunchRequest) -> PurePosixPath:
     """Where compiled kernels and graphs are kept: never shared by what would compile differently.
 
     Keyed by model, vLLM version, GPU and the engine's flags; the port or the served names change nothing.
@@ -61,7 +61,7 @@ def cache_directory(request: Request) -> PurePosixPath:
     return PurePosixPath(request.workspace) / "vllm_cache" / model.name / name
 
 
-def _server_words(request: Request) -> list[str]:
+def _server_words(request: LaunchRequest) -> list[str]:
     """The HTTP server's side; a headless follower has none."""
     if not request.node.leads:
         return []
@@ -76,7 +76,7 @@ def _server_words(request: Request) -> list[str]:
     return words
 
 
-def _engine_words(request: Request) -> list[str]:
+def _engine_words(request: LaunchRequest) -> list[str]:
     """The engine's side: the same on every node, and what decides the compiled code."""
     model = request.served.model
     words = ["--dtype", model.dtype.value]
@@ -98,7 +98,7 @@ def _engine_words(request: Request) -> list[str]:
     return [*words, *model.extra_args]
 
 
-def _node_words(request: Request) -> list[str]:
+def _node_words(request: LaunchRequest) -> list[str]:
     """This node's place when vLLM itself spans several nodes."""
     node = request.node
     if node.count == 1 or request.executor is Executor.RAY:
@@ -121,7 +121,7 @@ def node_environment(ip: str, interface: str, *, rdma: bool) -> dict[str, str]:
     return env
 
 
-def _environment(request: Request, cache: PurePosixPath) -> dict[str, str]:
+def _environment(request: LaunchRequest, cache: PurePosixPath) -> dict[str, str]:
     env = node_environment(request.node.ip, request.node.interface, rdma=request.node.rdma)
     env |= {
         "VLLM_CACHE_ROOT": str(cache / "vllm"),

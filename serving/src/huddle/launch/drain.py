@@ -8,7 +8,7 @@ finishes them. So the launcher waits for the last request itself and stops the e
 from collections.abc import Callable
 
 from huddle.engine import query
-from huddle.launch.request import Request
+from huddle.launch.request import LaunchRequest
 
 STOP_S = 10
 """vLLM's own --shutdown-timeout where the launcher drains: no request is left, and the engine takes 4 to 5 s to end."""
@@ -16,12 +16,12 @@ _TIMEOUT_S = 5.0
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared with, not bound to
 
 
-def by_launcher(request: Request) -> bool:
+def by_launcher(request: LaunchRequest) -> bool:
     """Whether the launcher must wait for the running requests in the engine's stead."""
     return request.node.leads and request.front_ends > 1
 
 
-def idle_check(request: Request) -> Callable[[], bool]:
+def idle_check(request: LaunchRequest) -> Callable[[], bool]:
     """A question to the engine: is no request running or waiting? An engine that does not answer has none to finish."""
     address = (_ANY_ADDRESS.get(request.host, request.host), request.port)
 

@@ -1,4 +1,4 @@
-"""From what was asked and what is here to a `Request`: registry, model store, GPUs, planner, network."""
+"""From what was asked and what is here to a `LaunchRequest`: registry, model store, GPUs, planner, network."""
 
 import contextlib
 import math
@@ -11,7 +11,7 @@ from huddle import engine, gpus, network, planner, registry, versions
 from huddle.errors import InputError
 from huddle.launch import gpu_state, processes
 from huddle.launch.command import build
-from huddle.launch.request import Device, Executor, Node, Request
+from huddle.launch.request import Device, Executor, LaunchRequest, Node
 from huddle.planner import FitResult, speed
 from huddle.planner.memory import weight_bytes
 from huddle.registry import Served, files
@@ -62,7 +62,7 @@ class Options:
 class Prepared:
     """A request, what the planner says of it, and remarks for the person who launches."""
 
-    request: Request
+    request: LaunchRequest
     fit: FitResult | None
     directory: Path | None
     remarks: tuple[str, ...]
@@ -86,7 +86,7 @@ def prepare(options: Options, *, dry: bool) -> Prepared:
     tensor = options.tensor or model.tensor_parallel_size
     pipeline = options.pipeline or model.pipeline_parallel_size
     node = _node(options, tensor * pipeline, dry=dry)
-    request = Request(
+    request = LaunchRequest(
         served=served,
         served_names=known.served_names(served.name),
         model_path=path,
@@ -137,7 +137,7 @@ def preflight(prepared: Prepared, *, clear_leftovers: bool) -> tuple[str, ...]:
     return done
 
 
-def _check_gpus(request: Request) -> None:
+def _check_gpus(request: LaunchRequest) -> None:
     """Enough GPUs, and enough free memory on those that the engine will take. (Ray has its own idea of which.)"""
     needed = request.world // request.node.count
     states = gpu_state.read()
@@ -219,7 +219,9 @@ def _node(options: Options, world: int, *, dry: bool) -> Node:
     )
 
 
-def _plan(options: Options, request: Request, remarks: list[str], *, dry: bool) -> tuple[Request, FitResult]:
+def _plan(
+    options: Options, request: LaunchRequest, remarks: list[str], *, dry: bool
+) -> tuple[LaunchRequest, FitResult]:
     """Ask the planner, with the GPUs that are here; a dry run takes the given or the default type."""
     per_node = request.world // request.node.count
     gpu = options.gpu or _present_gpu(remarks, dry=dry)
@@ -287,7 +289,7 @@ def _version(options: Options, remarks: list[str]) -> str:
     return pinned
 
 
-def _check_words(request: Request) -> None:
+def _check_words(request: LaunchRequest) -> None:
     interface = engine.interface(request.vllm_version)
     if interface is None:
         return

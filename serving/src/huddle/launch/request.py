@@ -42,7 +42,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Request:
+class LaunchRequest:
     """One engine process tree on this node."""
 
     served: Served

@@ -94,7 +94,7 @@ def notes(case: Case, compared: Sequence[Option]) -> Iterator[str]:
         )
     if layout.tensor > hardware.gpus_per_node and not hardware.network.rdma:
         yield (
-            f"tensor parallel over {hardware.network.title} costs {case.engine.all_reduce_ms:.1f} ms on every token "
+            f"tensor parallel over {hardware.network.title} costs {case.replica.all_reduce_ms:.1f} ms on every token "
             f"({2 * case.shape.layers} all-reduces); it was insisted on with --allow-slow-fabric"
         )
     if hardware.gpu.name != "h100-sxm":

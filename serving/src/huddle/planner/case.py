@@ -7,7 +7,7 @@ from huddle.gpus import Fabric
 from huddle.planner import memory, speed
 from huddle.planner.layout import Hardware, Layout
 from huddle.planner.memory import Memory
-from huddle.planner.speed import Engine
+from huddle.planner.speed import Replica
 from huddle.registry import Model
 from huddle.shapes import Shape, Weights
 
@@ -43,9 +43,9 @@ class Case:
         return memory.account(self.shape, self.layout, self.hardware.gpu, self.fabric, self.ask.utilization)
 
     @property
-    def engine(self) -> Engine:
+    def replica(self) -> Replica:
         """One replica, for its speed."""
-        return Engine(self.shape, self.layout, self.hardware.gpu, self.fabric)
+        return Replica(self.shape, self.layout, self.hardware.gpu, self.fabric)
 
     @property
     def holds(self) -> bool:
@@ -55,7 +55,7 @@ class Case:
     @property
     def front_ends(self) -> int:
         """`--api-server-count` that keeps HTTP from being the limit."""
-        return speed.front_ends(self.engine, self.ask.max_num_seqs)
+        return speed.front_ends(self.replica, self.ask.max_num_seqs)
 
     @property
     def precision(self) -> str:

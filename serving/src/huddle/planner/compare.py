@@ -41,19 +41,19 @@ def options(case: Case) -> tuple[Option, ...]:
 
 
 def _option(case: Case) -> Option:
-    engine = case.engine
+    replica = case.replica
     return Option(
         layout=case.layout,
         fabric=case.fabric.name if case.layout.tensor > 1 else "",
         fits=case.holds,
         rates={streams: _rate(case, streams) for streams in STREAMS},
-        step_ms=engine.step_ms(),
-        all_reduce_ms=engine.all_reduce_ms,
-        prefill_all_reduce_ms=engine.all_reduces_ms(512),
+        step_ms=replica.step_ms(),
+        all_reduce_ms=replica.all_reduce_ms,
+        prefill_all_reduce_ms=replica.all_reduces_ms(512),
     )
 
 
 def _rate(case: Case, streams: int) -> float:
     """All replicas' rate when the streams are spread over them; fewer streams than replicas leave some idle."""
     busy = min(case.layout.replicas, streams)
-    return busy * case.engine.served(Load(streams=max(1, streams // busy)), case.front_ends)
+    return busy * case.replica.served(Load(streams=max(1, streams // busy)), case.front_ends)

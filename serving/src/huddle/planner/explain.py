@@ -54,22 +54,22 @@ def _memory_lines(v: FitResult) -> list[str]:
 
 
 def _speed_lines(v: FitResult) -> list[str]:
-    engine, gpu = v.engine, v.hardware.gpu
-    step = engine.step_ms()
+    replica, gpu = v.replica, v.hardware.gpu
+    step = replica.step_ms()
     bandwidth = gpu.bandwidth_gb_s * c.BANDWIDTH_PART
-    read = engine.step_bytes * v.layout.pipeline
-    launch = engine.shape.layers * c.LAYER_US / 1e3
+    read = replica.step_bytes * v.layout.pipeline
+    launch = replica.shape.layers * c.LAYER_US / 1e3
     lines = [
         "Speed of one stream (512 tokens in, 128 out)",
-        f"  ceiling             {engine.ceiling:8,.0f}  tok/s = {gpu.bandwidth_gb_s:,.0f} GB/s over {read / 1e9:.2f} "
+        f"  ceiling             {replica.ceiling:8,.0f}  tok/s = {gpu.bandwidth_gb_s:,.0f} GB/s over {read / 1e9:.2f} "
         "GB of weights a token",
-        f"  expected            {engine.one_stream():8,.0f}  tok/s; a token takes {step:.2f} ms: weights "
-        f"{read / 1e6 / bandwidth:.2f} (at {bandwidth / 1e3:.2f} TB/s), {engine.shape.layers} layers {launch:.2f}, "
-        f"all-reduces {engine.all_reduce_ms:.2f}, hops {engine.hops_ms:.2f}",
-        f"  first token         {engine.first_token_ms(512):8.0f}  ms on an idle engine",
+        f"  expected            {replica.one_stream():8,.0f}  tok/s; a token takes {step:.2f} ms: weights "
+        f"{read / 1e6 / bandwidth:.2f} (at {bandwidth / 1e3:.2f} TB/s), {replica.shape.layers} layers {launch:.2f}, "
+        f"all-reduces {replica.all_reduce_ms:.2f}, hops {replica.hops_ms:.2f}",
+        f"  first token         {replica.first_token_ms(512):8.0f}  ms on an idle engine",
     ]
     limit = f", one HTTP front end carries about {c.FRONT_END_TOKENS_PER_S:,.0f}: --api-server-count {v.front_ends}"
-    rate = engine.served(Load(streams=256), v.front_ends)
+    rate = replica.served(Load(streams=256), v.front_ends)
     lines.append(f"  256 streams         {rate:8,.0f}  tok/s from one replica{limit if v.front_ends > 1 else ''}")
     return lines
 
@@ -107,7 +107,7 @@ def _note_lines(v: FitResult) -> list[str]:
 
 def data(v: FitResult) -> dict[str, Any]:
     """The answer for a program: plain JSON types, units in the names."""
-    m, engine = v.memory, v.engine
+    m, replica = v.memory, v.replica
     return {
         "ok": v.fits,
         "model": v.model.name,
@@ -138,12 +138,12 @@ def data(v: FitResult) -> dict[str, Any]:
             "used_after_load_mib": m.loaded_mib,
         },
         "speed": {
-            "one_stream_ceiling_tok_s": round(engine.ceiling, 1),
-            "one_stream_tok_s": round(engine.one_stream(), 1),
-            "token_ms": round(engine.step_ms(), 2),
-            "all_reduce_ms": round(engine.all_reduce_ms, 2),
-            "first_token_ms": round(engine.first_token_ms(512), 1),
-            "replica_256_streams_tok_s": round(engine.served(Load(streams=256), v.front_ends)),
+            "one_stream_ceiling_tok_s": round(replica.ceiling, 1),
+            "one_stream_tok_s": round(replica.one_stream(), 1),
+            "token_ms": round(replica.step_ms(), 2),
+            "all_reduce_ms": round(replica.all_reduce_ms, 2),
+            "first_token_ms": round(replica.first_token_ms(512), 1),
+            "replica_256_streams_tok_s": round(replica.served(Load(streams=256), v.front_ends)),
             "api_server_count": v.front_ends,
         },
         "start": {

@@ -19,7 +19,7 @@ class Load:
 
 
 @dataclass(frozen=True)
-class Engine:
+class Replica:
     """One replica on given hardware."""
 
     shape: Shape
@@ -116,9 +116,9 @@ class Engine:
         return float(rate / (1 + (rate / limit) ** c.FRONT_END_KNEE) ** (1 / c.FRONT_END_KNEE))
 
 
-def front_ends(engine: Engine, max_num_seqs: int | None = None) -> int:
+def front_ends(replica: Replica, max_num_seqs: int | None = None) -> int:
     """How many API server processes the engine needs, so that HTTP does not hold it back at 256 streams."""
-    fast = engine.throughput(Load(streams=min(256, max_num_seqs or 256))) > c.FRONT_END_TOKENS_PER_S
+    fast = replica.throughput(Load(streams=min(256, max_num_seqs or 256))) > c.FRONT_END_TOKENS_PER_S
     return c.FRONT_ENDS_WHEN_FAST if fast else 1
 
 

@@ -10,8 +10,8 @@ import typer
 
 from huddle.probe import ladder, verdict
 from huddle.probe.judge import Policy
-from huddle.probe.reading import Engine
-from huddle.probe.watch import Watch
+from huddle.probe.loop import ProbeLoop
+from huddle.probe.reading import EngineReader
 
 app = typer.Typer(add_completion=False)
 DEFAULT = Policy()
@@ -51,4 +51,4 @@ def probe(
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    Watch(Engine(host, port, policy.canary_timeout_s), policy, verdict_file, evidence, unit).run(stop)
+    ProbeLoop(EngineReader(host, port, policy.canary_timeout_s), policy, verdict_file, evidence, unit).run(stop)

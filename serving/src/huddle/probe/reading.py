@@ -45,7 +45,7 @@ class Reading:
     canary: Canary = Canary.NONE
 
 
-class Engine:
+class EngineReader:
     """Asks one engine on this machine. A canary runs beside the readings, so that it can be seen not to come back."""
 
     def __init__(self, host: str, port: int, canary_timeout_s: float) -> None:

@@ -9,16 +9,16 @@ from pathlib import Path
 
 from huddle.probe import ladder, verdict
 from huddle.probe.judge import Action, Policy, State, judge
-from huddle.probe.reading import Engine, Reading
+from huddle.probe.reading import EngineReader, Reading
 
 _REMEMBERED = 60
 
 
 @dataclass
-class Watch:
+class ProbeLoop:
     """One engine, and what its probe remembers."""
 
-    engine: Engine
+    engine: EngineReader
     policy: Policy
     verdict_file: Path
     evidence: Path

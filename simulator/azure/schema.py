@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import re
+import threading
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -102,6 +103,8 @@ class UnknownTypeError(KeyError):
     """The SDK has no such type."""
 
 
+_PARSING: Final = threading.Lock()
+"""CPython 3.11 counts the depth of a syntax tree for all threads together: two at once can end in a SystemError."""
 _PRIMS: Final = {"str": "str", "int": "int", "float": "float", "bool": "bool", "Any": "any"}
 _CLASS: Final = re.compile(r"^class (\w+)\b", re.MULTILINE)
 _GETTER: Final = re.compile(
@@ -221,7 +224,8 @@ def _required(body: str) -> frozenset[str]:
     end = body.find("):\n", start)
     if start < 0 or end < 0:
         return frozenset()
-    signature = ast.parse(f"{body[start:end].strip()}): pass").body[0]
+    with _PARSING:
+        signature = ast.parse(f"{body[start:end].strip()}): pass").body[0]
     assert isinstance(signature, ast.FunctionDef)  # noqa: S101 - generated code
     pairs = zip(signature.args.kwonlyargs, signature.args.kw_defaults, strict=True)
     return frozenset(argument.arg for argument, default in pairs if default is None)

@@ -22,6 +22,7 @@ SLOW = frozenset(
     {
         "test_apply_program",
         "test_cli",
+        "test_every_setting",
         "test_gateway_api",
         "test_gateway_extra_apis",
         "test_gateway_products",

@@ -6,17 +6,18 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
 TEMPLATES = Path(__file__).parent / "templates"
 
 
 @cache
-def _environment() -> Environment:
+def environment(folder: Path) -> Environment:
+    """The templates of a folder; values in SVG are escaped."""
     return Environment(
-        loader=FileSystemLoader(TEMPLATES),
+        loader=FileSystemLoader(folder),
         undefined=StrictUndefined,
-        autoescape=False,  # noqa: S701 - shell, units and YAML, never HTML
+        autoescape=select_autoescape(("svg.j2",), default=False),  # shell, units and YAML are never HTML
         keep_trailing_newline=True,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -29,7 +30,7 @@ def render(template: str, **values: Any) -> str:
     Raises:
         jinja2.UndefinedError: the template asks for a value that was not given.
     """
-    return _environment().get_template(template).render(**values)
+    return environment(TEMPLATES).get_template(template).render(**values)
 
 
 def text(file: str) -> str:

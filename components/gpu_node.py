@@ -76,8 +76,6 @@ class GpuNode(pulumi.ComponentResource):
     """Azure's own id of this one machine: another one when a VM of the same name was made anew."""
     address: pulumi.Output[str]
     """Private address; known once the interface that holds it exists."""
-    applied: pulumi.Resource
-    """The run command: done when the node serves."""
     status: pulumi.Output[str]
     """How the last apply ended, with the bundle it applied: `Succeeded (1a2b3c…)`."""
 
@@ -90,7 +88,6 @@ class GpuNode(pulumi.ComponentResource):
         if args.compute.auto_shutdown.enabled:
             self._shutdown()
         self.vm, self.vm_id, self.machine_id = self._vm, self._vm.id, self._vm.vm_id
-        self.applied = apply or self._vm
         self.address = self._nic.id.apply(lambda _: str(args.node.address))
         made = pulumi.Output.from_input("made") if apply is None else apply.provisioning_state
         self.status = pulumi.Output.concat(made, f" ({args.bundle_digest[:12]})")

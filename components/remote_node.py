@@ -49,8 +49,6 @@ class RemoteNode(pulumi.ComponentResource):
     is gone cannot fail a destroy.
     """
 
-    applied: pulumi.Resource
-    """The run that ended with a serving node."""
     host_key: pulumi.Output[str]
     """The key that the host showed at the gate."""
     status: pulumi.Output[str]
@@ -99,7 +97,6 @@ class RemoteNode(pulumi.ComponentResource):
             add_previous_output_in_env=False,
             opts=pulumi.ResourceOptions(parent=self, depends_on=[copied, secrets], custom_timeouts=_APPLY_TIMEOUTS),
         )
-        self.applied = apply
         self.status = apply.stdout.apply(lambda said: f"{_state(said)} ({args.bundle_digest[:12]})")
         self.register_outputs({"host_key": self.host_key, "status": self.status})
 

@@ -10,7 +10,7 @@ from pulumi_azure_native import apimanagement
 
 from components.gateway.chain import Chain
 from components.scope import StackScope
-from gateway_policies.breaker import NODE_CANNOT_SERVE
+from gateway_policies.entities import NODE_CANNOT_SERVE
 from plan.build_gateway import BackendPlan, PoolPlan
 
 

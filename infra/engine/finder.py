@@ -2,16 +2,17 @@
 
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from infra.engine import go_build, on_path, release
+from infra.engine import go_build, release
 from infra.engine.cache import Say, cache_key, cache_root, fresh_directory, locked
 from infra.engine.origin import EngineUnavailableError, Origin
-from infra.engine.versions import ROOT, command_plugin, oldest_cli, pinned_cli
+from infra.engine.versions import ROOT, Version, command_plugin, oldest_cli, pinned_cli
 
 STAND_IN_PLUGINS = ROOT / "simulator" / "command_provider" / "bin"
 HOST_NAME = "pulumi-language-python"
@@ -69,7 +70,7 @@ def locate(*, say: Say | None = None, environ: Mapping[str, str] = os.environ) -
     """
     say = say or _say_on_stderr
     cache = cache_root(environ)
-    found = on_path.find(environ.get("PATH"), oldest_cli())
+    found = on_path(environ.get("PATH"), oldest_cli())
     if isinstance(found, tuple):
         pulumi, version = found
         if (pulumi.resolve().parent / HOST_NAME).exists() or shutil.which(HOST_NAME, path=environ.get("PATH")):
@@ -145,3 +146,25 @@ def _plugin_dir(environ: Mapping[str, str]) -> Path | None:
 
 def _say_on_stderr(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
+
+
+def on_path(search_path: str | None, oldest: Version) -> tuple[Path, Version] | str:
+    """The `pulumi` on *search_path* with its version, or the reason (half a sentence) why it is not used."""
+    found = shutil.which("pulumi", path=search_path)
+    if found is None:
+        return "PATH has no pulumi"
+    version = _installed_version(Path(found))
+    if version is None:
+        return f"{found} does not tell its version"
+    if version < oldest:
+        return f"{found} is {version}, older than the {oldest} that the Python SDK needs"
+    return Path(found), version
+
+
+def _installed_version(pulumi: Path) -> Version | None:
+    """What `pulumi version` prints, or None when it cannot be run (a shim without its program, say)."""
+    try:
+        answer = subprocess.run([pulumi, "version"], capture_output=True, text=True, timeout=30, check=True)
+        return Version.parse(answer.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None

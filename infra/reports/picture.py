@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra.reports.shapes import LINE_SIZE, Arrow, Box, Row, room
-from infra.reports.shorten import at_end
-from infra.reports.templating import fill
+from cloud_init import templating
+from infra.reports import TEMPLATES
+from infra.reports.shapes import LINE_SIZE, Arrow, Box, Row, at_end, room
 from plan.build_azure import NodePlan, Plan
 from plan.vocabulary import GatewayInbound, ModelStoreKind, PublicAccess, Topology, Zone
 
@@ -80,18 +80,21 @@ def render(plan: Plan) -> str:
     boxes = [shape for shape in shapes if isinstance(shape, Box)]
     table_y = max(box.bottom for box in boxes) + 48
     table = tuple(_table(plan, table_y + 30))
-    return fill(
-        "picture.svg.j2",
-        width=WIDTH,
-        height=table[-1].y + _LINE * len(table[-1].lines) + 12,
-        margin=_MARGIN,
-        title=f"{plan.stack}: {len(plan.nodes)} x {plan.compute.size.name}",
-        subtitle=_subtitle(plan),
-        boxes=boxes,
-        arrows=[shape for shape in shapes if isinstance(shape, Arrow)],
-        table=table,
-        table_y=table_y,
-        line=_LINE,
+    return (
+        templating.environment(TEMPLATES)
+        .get_template("picture.svg.j2")
+        .render(
+            width=WIDTH,
+            height=table[-1].y + _LINE * len(table[-1].lines) + 12,
+            margin=_MARGIN,
+            title=f"{plan.stack}: {len(plan.nodes)} x {plan.compute.size.name}",
+            subtitle=_subtitle(plan),
+            boxes=boxes,
+            arrows=[shape for shape in shapes if isinstance(shape, Arrow)],
+            table=table,
+            table_y=table_y,
+            line=_LINE,
+        )
     )
 
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from infra.reports.templating import TEMPLATES, fill
+from cloud_init import templating
+from infra.reports import TEMPLATES
 from plan import stack_file
 from plan.azure_facts import GATEWAY_TIERS, REFUSED_TIERS, SHARED_DISKS, VM_SIZES, max_shares
 from plan.settings.azure import LOCATION_KEY, SECRET_KEYS, Settings
@@ -39,17 +40,20 @@ class Section:
 
 def page() -> str:
     """docs/reference/settings.md."""
-    return fill(
-        "settings.md.j2",
-        project=stack_file.PROJECT,
-        location_key=LOCATION_KEY,
-        example=MINIMAL_STACK.read_text(encoding="utf-8"),
-        secrets=list(SECRET_KEYS.items()),
-        sections=sections(),
-        sizes=list(VM_SIZES.values()),
-        disks=_disks(),
-        tiers=list(GATEWAY_TIERS.values()),
-        refused_tiers=list(REFUSED_TIERS.items()),
+    return (
+        templating.environment(TEMPLATES)
+        .get_template("settings.md.j2")
+        .render(
+            project=stack_file.PROJECT,
+            location_key=LOCATION_KEY,
+            example=MINIMAL_STACK.read_text(encoding="utf-8"),
+            secrets=list(SECRET_KEYS.items()),
+            sections=sections(),
+            sizes=list(VM_SIZES.values()),
+            disks=_disks(),
+            tiers=list(GATEWAY_TIERS.values()),
+            refused_tiers=list(REFUSED_TIERS.items()),
+        )
     )
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from infra.reports.shorten import at_end, in_middle
-
+ELLIPSIS = "…"
 _EM = 0.6
 """Width of an average character in ems, on the wide side of common fonts."""
 PADDING = 14
@@ -86,3 +85,16 @@ class Row:
 def room(width: float, size: float) -> int:
     """How many characters of a font size fit into a width (both in pixels)."""
     return max(3, int(width / (size * _EM)))
+
+
+def at_end(text: str, room: int) -> str:
+    """At most `room` characters (two or more), cut at the end."""
+    return text if len(text) <= room else text[: room - 1] + ELLIPSIS
+
+
+def in_middle(text: str, room: int) -> str:
+    """At most `room` characters (three or more), cut before the last part."""
+    if len(text) <= room:
+        return text
+    tail = (room - 1) * 2 // 3
+    return f"{text[: room - 1 - tail]}{ELLIPSIS}{text[-tail:]}"

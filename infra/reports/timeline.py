@@ -6,38 +6,22 @@ parallel). Durations are typical ones from data/durations.yaml: good for "minute
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
-from typing import Any, Protocol
+from typing import Any
 
 from rich.console import Group
 from rich.text import Text
 
 from infra.reports import durations as table
 from infra.reports.durations import ASSUMPTION, Durations, Operation, plain_type
-from infra.reports.shorten import in_middle
+from infra.reports.graph import Registered
+from infra.reports.shapes import in_middle
 from plan.build_azure import Plan
 
 GATEWAY_TYPE = "azure-native:apimanagement:ApiManagementService"
 BASTION_TYPE = "azure-native:network:BastionHost"
-
-
-class Node(Protocol):
-    """A resource as `infra.reports.graph` writes it down; `depends_on` and `parent` are URNs."""
-
-    @property
-    def urn(self) -> str: ...  # noqa: D102
-    @property
-    def type(self) -> str: ...  # noqa: D102
-    @property
-    def name(self) -> str: ...  # noqa: D102
-    @property
-    def parent(self) -> str: ...  # noqa: D102
-    @property
-    def depends_on(self) -> Sequence[str]: ...  # noqa: D102
-    @property
-    def custom(self) -> bool: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -79,7 +63,7 @@ def variants_of(plan: Plan) -> dict[str, str]:
 
 
 def critical_path(
-    resources: Iterable[Node],
+    resources: Iterable[Registered],
     operation: Operation = Operation.CREATE,
     *,
     variants: Mapping[str, str] | None = None,
@@ -120,7 +104,7 @@ def critical_path(
     )
 
 
-def _predecessors(nodes: Mapping[str, Node]) -> dict[str, set[str]]:
+def _predecessors(nodes: Mapping[str, Registered]) -> dict[str, set[str]]:
     """What each resource waits for: parent, dependencies, and all that a component it depends on holds."""
     children: dict[str, list[str]] = {urn: [] for urn in nodes}
     for urn, node in nodes.items():
@@ -138,7 +122,7 @@ def _predecessors(nodes: Mapping[str, Node]) -> dict[str, set[str]]:
     return before
 
 
-def _ancestors(urn: str, nodes: Mapping[str, Node]) -> set[str]:
+def _ancestors(urn: str, nodes: Mapping[str, Registered]) -> set[str]:
     found: set[str] = set()
     parent = nodes[urn].parent
     while parent in nodes and parent not in found:

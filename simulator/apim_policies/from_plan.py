@@ -9,8 +9,7 @@ from dataclasses import replace
 from importlib.resources import files
 
 from gateway_policies import render as policies
-from gateway_policies.breaker import NODE_CANNOT_SERVE, BreakerRule
-from gateway_policies.entities import Entity, KeyParameter
+from gateway_policies.entities import NODE_CANNOT_SERVE, BreakerRule, Entity, KeyParameter
 from gateway_policies.extra_apis import Door, doors
 from plan.build_azure import Plan
 from plan.build_gateway import GatewayPlan, SubscriptionPlan

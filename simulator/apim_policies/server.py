@@ -20,10 +20,6 @@ _HIDDEN = "***"
 Log = Callable[[str], None]
 
 
-class _ClientGone(Exception):  # noqa: N818 - nobody's error
-    """The client closed its connection."""
-
-
 class _Connection:
     def __init__(self, gateway: Gateway, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, log: Log) -> None:
         self._gateway = gateway

@@ -17,7 +17,7 @@ from simulator.azure.bad_days import BadDay
 from simulator.azure.check import open_enum_errors
 from simulator.azure.diff import normal_location
 from simulator.azure.errors import ArmError, InitFailedError, PlainError, conflict, not_found
-from simulator.azure.operation import Operation
+from simulator.azure.faults import Operation
 from simulator.azure.outputs import build_outputs
 from simulator.azure.paths import group_of, parent_of, path_of
 from simulator.azure.redaction import mark, private_texts, redact, restore, scrub, secret_texts

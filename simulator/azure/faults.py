@@ -19,10 +19,18 @@ from huddle import yaml_source
 from huddle.errors import Fault as InputFault
 from huddle.findings import findings, sentence
 from simulator.azure.errors import SimulatorError
-from simulator.azure.operation import Operation
 from simulator.azure.settings import FAULTS_VARIABLE as VARIABLE
 
 INLINE = f"{VARIABLE} (inline)"
+
+
+@verify(UNIQUE)
+class Operation(StrEnum):
+    """What the engine asks of a resource, and what a fault can strike."""
+
+    CREATE = "create"
+    UPDATE = "update"
+    DELETE = "delete"
 
 
 @verify(UNIQUE)

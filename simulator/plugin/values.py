@@ -156,14 +156,3 @@ def fill(target: dict[str, Any], defaults: Mapping[str, Any]) -> None:
             fill(target[key], value)
         elif target.get(key) is None:
             target[key] = value
-
-
-def format_path(path: Path) -> str:
-    """`("a", 0, "b")` → `a[0].b`, Pulumi's property path spelling."""
-    text = ""
-    for step in path:
-        if isinstance(step, int):
-            text += f"[{step}]"
-        else:
-            text += f".{step}" if text else step
-    return text

@@ -159,8 +159,3 @@ class Guest:
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()
-
-    def console_tail(self, lines: int = 40) -> str:
-        """The end of its console."""
-        path = self.hardware.console
-        return "\n".join(path.read_text(errors="replace").splitlines()[-lines:]) if path.is_file() else ""

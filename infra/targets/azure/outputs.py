@@ -2,46 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any
 
 import pulumi
 
+from components.gateway import Gateway
 from infra.reports import cost
+from infra.targets.azure.delivery import Delivered
 from plan.build_azure import Plan
 from plan.vocabulary import BastionSku
 
 KEY_HEADER = "Ocp-Apim-Subscription-Key"
 
 
-class GatewayOutputs(Protocol):
-    """What the gateway component offers."""
-
-    @property
-    def gateway_url(self) -> pulumi.Output[str]: ...  # noqa: D102
-    @property
-    def portal_url(self) -> pulumi.Output[str]: ...  # noqa: D102
-    @property
-    def product_keys(self) -> Mapping[str, pulumi.Output[str]]: ...  # noqa: D102
-    @property
-    def secondary_keys(self) -> Mapping[str, pulumi.Output[str]]: ...  # noqa: D102
-    @property
-    def service_id(self) -> pulumi.Output[str]: ...  # noqa: D102
-
-
-class NodeOutputs(Protocol):
-    """What a GPU node component offers."""
-
-    @property
-    def address(self) -> pulumi.Output[str]: ...  # noqa: D102
-    @property
-    def vm_id(self) -> pulumi.Output[str]: ...  # noqa: D102
-    @property
-    def status(self) -> pulumi.Output[str]: ...  # noqa: D102
-
-
 def stack_outputs(
-    plan: Plan, gateway: GatewayOutputs, nodes: Sequence[NodeOutputs], digest: str, nat_address: pulumi.Output[str]
+    plan: Plan, gateway: Gateway, nodes: Sequence[Delivered], digest: str, nat_address: pulumi.Output[str]
 ) -> dict[str, Any]:
     """Outputs by name. Keys are secret; the commands name the output that holds the key instead of containing it."""
     names = [node.name for node in plan.nodes]

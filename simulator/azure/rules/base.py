@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from simulator.azure.errors import ArmError
-from simulator.azure.operation import Operation
+from simulator.azure.faults import Operation
 from simulator.azure.paths import ArmPath
 from simulator.azure.redaction import digest
 from simulator.azure.schema import ResourceSchema

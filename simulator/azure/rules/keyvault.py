@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from simulator.azure.errors import ArmError, bad_request, conflict
-from simulator.azure.operation import Operation
+from simulator.azure.faults import Operation
 from simulator.azure.redaction import digest
 from simulator.azure.rules.base import Op, Rules, imitates
 from simulator.azure.store import Deleted, Resource

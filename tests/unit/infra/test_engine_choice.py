@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from infra.engine import Engine, EngineUnavailableError, Origin, go_build, locate, on_path, release
+from infra.engine import Engine, EngineUnavailableError, Origin, go_build, locate, release
+from infra.engine.finder import on_path
 from infra.engine.versions import Version, command_plugin, oldest_cli, pinned_cli, required_go
 
 
@@ -188,4 +189,4 @@ def test_command_plugin_is_found_on_path_and_in_the_plugin_cache(tmp_path: Path,
 def test_on_path_takes_the_first_pulumi(tmp_path: Path):
     first = pulumi(tmp_path / "a", "9.0.0")
     pulumi(tmp_path / "b", "8.0.0")
-    assert on_path.find(f"{tmp_path / 'a'}:{tmp_path / 'b'}", Version(3, 0, 0)) == (first, Version(9, 0, 0))
+    assert on_path(f"{tmp_path / 'a'}:{tmp_path / 'b'}", Version(3, 0, 0)) == (first, Version(9, 0, 0))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from infra.program import load_plan
-from infra.reports import cost, plan_json, ports_view, shorten
+from infra.reports import cost, plan_json, ports_view, shapes
 from plan import stack_file
 from plan.vocabulary import GatewayTier, Zone
 from tests.unit.stack_values import FILES, legal_changes, plan
@@ -264,11 +264,11 @@ def test_what_protects_a_stack_is_said() -> None:
 
 @given(text=st.text(max_size=40), room=st.integers(3, 50))
 def test_cut_text_fits_and_uncut_text_is_left_alone(text: str, room: int) -> None:
-    for cut in (shorten.at_end(text, room), shorten.in_middle(text, room)):
+    for cut in (shapes.at_end(text, room), shapes.in_middle(text, room)):
         assert len(cut) <= room
-        assert (cut == text) == (len(text) <= room) or shorten.ELLIPSIS in text
+        assert (cut == text) == (len(text) <= room) or shapes.ELLIPSIS in text
 
 
 def test_names_keep_their_ends() -> None:
-    assert shorten.in_middle("huddleai-h100-node-2-apply", 16) == "huddl…de-2-apply"
-    assert shorten.at_end("huddleai-h100-node-2-apply", 9) == "huddleai…"
+    assert shapes.in_middle("huddleai-h100-node-2-apply", 16) == "huddl…de-2-apply"
+    assert shapes.at_end("huddleai-h100-node-2-apply", 9) == "huddleai…"

@@ -1,6 +1,6 @@
 """Print, as JSON, every request field that the installed vLLM knows. Runs in vLLM's own environment (vllm_cpu.py).
 
-What it prints is compared with the wrapper's judgements (`serving/src/huddle/data/engine_fields.yaml`).
+What it prints is compared with the wrapper's field policies (`serving/src/huddle/data/engine_fields.yaml`).
 """
 
 import json

@@ -14,7 +14,7 @@ import httpx
 import pytest
 import yaml
 
-from huddle.wrapper.auth import new_key
+from huddle.wrapper.access.auth import new_key
 from tests.serving.wrapper.fake_engine import MODEL, FakeEngine, polite
 from tools.deadlines import scaled, until
 

@@ -13,9 +13,9 @@ import pytest
 
 from huddle.wrapper import runtime as runtimes
 from huddle.wrapper.config import WrapperConfig
-from huddle.wrapper.connection import ClientConnection
-from huddle.wrapper.logs import LogWriter
-from huddle.wrapper.metrics import Metrics
+from huddle.wrapper.http.connection import ClientConnection
+from huddle.wrapper.observability.logs import LogWriter
+from huddle.wrapper.observability.metrics import Metrics
 from huddle.wrapper.service import WrapperService
 from tools.deadlines import scaled
 

@@ -5,9 +5,9 @@ import json
 import httpx
 import pytest
 
-from huddle.wrapper.auth import Keyring, cache_salt, new_key, read_backend_keys
+from huddle.wrapper.access.auth import Keyring, cache_salt, new_key, read_backend_keys
 from huddle.wrapper.config import ConfigError, ProductConfig
-from huddle.wrapper.http1 import Head
+from huddle.wrapper.http.http1 import Head
 
 from .conftest import BACKEND_KEY, MakeWrapper, Wrapper
 from .fake_engine import MODEL

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from huddle.wrapper.http1 import RequestReader
-from huddle.wrapper.upstream import Address, UpstreamConnection
+from huddle.wrapper.http.http1 import RequestReader
+from huddle.wrapper.http.upstream import Address, UpstreamConnection
 from tools.deadlines import scaled
 
 from .conftest import BACKEND_KEY, MakeWrapper, Wrapper

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from huddle.wrapper import engine_errors
-from huddle.wrapper.auth import new_key
-from huddle.wrapper.fields import SECTIONS
+from huddle.wrapper.access.auth import new_key
+from huddle.wrapper.body.fields import SECTIONS
+from huddle.wrapper.engine import errors as engine_errors
+from huddle.wrapper.engine.usage import StreamMeter
 from huddle.wrapper.routes import Route
-from huddle.wrapper.usage import StreamMeter
 
 from .conftest import BACKEND_KEY, PROMPT, MakeWrapper, Wrapper
 from .fake_engine import DONE, MODEL, Received, Reply, event, token

@@ -15,16 +15,16 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from huddle.wrapper import runtime as runtimes
+from huddle.wrapper.body.fields import SECTIONS, Caps, field_policies
+from huddle.wrapper.body.prepare import Preparer, Served
+from huddle.wrapper.body.prompts import ClientSystem, Prompt
 from huddle.wrapper.config import WrapperConfig
-from huddle.wrapper.connection import ClientConnection
-from huddle.wrapper.errors import Refusal
-from huddle.wrapper.fields import SECTIONS, Caps, judgements
-from huddle.wrapper.http1 import HttpLimits, RequestReader
-from huddle.wrapper.logs import LogWriter
-from huddle.wrapper.metrics import Metrics
+from huddle.wrapper.errors import RequestError
+from huddle.wrapper.http.connection import ClientConnection
+from huddle.wrapper.http.http1 import HttpLimits, RequestReader
+from huddle.wrapper.observability.logs import LogWriter
+from huddle.wrapper.observability.metrics import Metrics
 from huddle.wrapper.openapi import document
-from huddle.wrapper.prepare import Preparer, Served
-from huddle.wrapper.prompts import ClientSystem, Prompt
 from huddle.wrapper.routes import Route
 from huddle.wrapper.service import WrapperService
 from tools.deadlines import scaled
@@ -56,7 +56,7 @@ def bodies(route: Route) -> st.SearchStrategy[dict[str, Any]]:
         "prompt": st.text() | st.lists(st.text() | st.integers(), max_size=3) | JSON,
         "stream": st.booleans() | JSON,
     }
-    others = st.dictionaries(st.sampled_from(sorted(judgements(route))), JSON, max_size=3)
+    others = st.dictionaries(st.sampled_from(sorted(field_policies(route))), JSON, max_size=3)
     return st.tuples(others, st.fixed_dictionaries({}, optional=near)).map(lambda pair: pair[0] | pair[1])
 
 
@@ -69,14 +69,14 @@ def test_preparing_anything_ends_in_a_request_or_a_refusal(route: Route) -> None
         raw = json.dumps(body).encode()
         try:
             prepared = preparer.prepare(route, raw, "salt")
-        except Refusal as refused:
+        except RequestError as refused:
             assert 400 <= refused.status < 500
             json.loads(refused.body())
             return
         written = json.loads(prepared.body)
         assert written["cache_salt"] == "salt"
         assert prepared.reserve_tokens >= 0
-        assert set(written) <= set(judgements(route))
+        assert set(written) <= set(field_policies(route))
         first = {
             Route.CHAT: lambda: written["messages"][0]["content"],
             Route.COMPLETIONS: lambda: (
@@ -106,7 +106,7 @@ def test_reading_any_bytes_ends_in_a_request_or_a_refusal(data: bytes) -> None:
             reader.feed(prefix)
             for at in range(0, len(data), 7):
                 reader.feed(data[at : at + 7])
-        except Refusal as refused:
+        except RequestError as refused:
             assert refused.close
 
 

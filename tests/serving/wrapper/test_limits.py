@@ -10,10 +10,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from huddle.wrapper.admission import Admission
-from huddle.wrapper.auth import new_key
-from huddle.wrapper.errors import Refusal
-from huddle.wrapper.limits import Limit, Quota, Reservation, Subscriber, Window
+from huddle.wrapper.access.admission import Admission
+from huddle.wrapper.access.auth import new_key
+from huddle.wrapper.access.limits import Limit, Quota, Reservation, Subscriber, Window
+from huddle.wrapper.errors import RequestError
 
 from .conftest import MakeWrapper
 from .fake_engine import MODEL, USAGE, Received, Reply, token
@@ -49,7 +49,7 @@ class Schedules(RuleBasedStateMachine):
     def arrive(self, tokens: int) -> None:
         try:
             reservation = self.subscriber.reserve(tokens, self.now)
-        except Refusal as refused:
+        except RequestError as refused:
             assert refused.status == (400 if tokens > 100 else 429)
             assert refused.status == 400 or (refused.retry_after_s or 0) >= 1
             return
@@ -101,7 +101,7 @@ def test_an_overrun_counts_against_the_time_after() -> None:
     subscriber = Subscriber(Quota(tokens_per_minute=100))
     reservation = subscriber.reserve(50, 0.0)
     subscriber.settle(reservation, 180, 1.0)
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(RequestError) as refused:
         subscriber.reserve(1, 30.0)
     assert 30 <= (refused.value.retry_after_s or 0) <= 32
     subscriber.reserve(100, 62.0)
@@ -114,13 +114,13 @@ def test_waiting_as_long_as_told_is_long_enough() -> None:
         try:
             subscriber.settle(subscriber.reserve(40, now), 40, now)
             now += 1.7
-        except Refusal as refused:
+        except RequestError as refused:
             now += refused.retry_after_s or 0
             subscriber.settle(subscriber.reserve(40, now), 40, now)  # no second refusal
 
 
 def test_a_request_that_never_fits_is_told_so() -> None:
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(RequestError) as refused:
         Subscriber(Quota(tokens_per_minute=100)).reserve(101, 0.0)
     assert (refused.value.status, refused.value.retry_after_s) == (400, None)
 
@@ -129,7 +129,7 @@ def test_new_limits_keep_what_was_used() -> None:
     subscriber = Subscriber(Quota(tokens_per_minute=100))
     subscriber.settle(subscriber.reserve(60, 0.0), 60, 0.0)
     subscriber.reconfigure(Quota(tokens_per_minute=70))
-    with pytest.raises(Refusal):
+    with pytest.raises(RequestError):
         subscriber.reserve(20, 1.0)
 
 

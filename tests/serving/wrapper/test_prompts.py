@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from huddle.wrapper.errors import Refusal
-from huddle.wrapper.prompts import ClientSystem, Prompt, compose, into_completion, into_messages, into_responses
+from huddle.wrapper.body.prompts import ClientSystem, Prompt, compose, into_completion, into_messages, into_responses
+from huddle.wrapper.errors import RequestError
 
 PROMPT = Prompt("p", "ours")
 USER = {"role": "user", "content": "hi"}
@@ -32,7 +32,7 @@ def test_text_parts_are_joined_and_nothing_else_is_allowed() -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     assert into_messages([system(parts), USER], PROMPT) == [system("ours\n\na\nb"), USER]
     picture = [{"type": "image_url", "image_url": {"url": "data:,"}}]
-    with pytest.raises(Refusal, match=r"messages\[0\].content"):
+    with pytest.raises(RequestError, match=r"messages\[0\].content"):
         into_messages([system(picture), USER], PROMPT)
 
 
@@ -54,7 +54,7 @@ def test_refusing_names_the_field() -> None:
     prompt = Prompt("p", "ours", ClientSystem.REFUSE)
     assert into_messages([USER], prompt) == [system("ours"), USER]
     for messages in ([system("a"), USER], [USER, system("b")]):
-        with pytest.raises(Refusal) as refused:
+        with pytest.raises(RequestError) as refused:
             into_messages(messages, prompt)
         assert (refused.value.status, refused.value.param) == (400, "messages")
 
@@ -87,7 +87,7 @@ def test_completions_get_it_before_every_text() -> None:
 
 @pytest.mark.parametrize("tokens", [[1, 2], [[1], [2]], ["a", 1], []])
 def test_token_ids_are_refused_where_there_is_a_prompt(tokens: list[Any]) -> None:
-    with pytest.raises(Refusal, match="'prompt' must be a text"):
+    with pytest.raises(RequestError, match="'prompt' must be a text"):
         into_completion(tokens, PROMPT)
 
 
@@ -111,7 +111,7 @@ def test_whatever_comes_the_first_message_begins_with_ours(messages: list[dict[s
     prompt = Prompt("p", "ours", mode)
     try:
         result = into_messages(messages, prompt)
-    except Refusal:
+    except RequestError:
         assert mode is ClientSystem.REFUSE
         return
     assert result[0]["role"] == "system"

@@ -13,10 +13,10 @@ import httpx
 import openai
 import pytest
 
-from huddle.wrapper import fields
-from huddle.wrapper.auth import new_key
-from huddle.wrapper.fields import Action
-from huddle.wrapper.limits import Limit
+from huddle.wrapper.access.auth import new_key
+from huddle.wrapper.access.limits import Limit
+from huddle.wrapper.body import fields
+from huddle.wrapper.body.fields import Action
 from tools.deadlines import scaled
 
 from .conftest import BACKEND_KEY, PROMPT, MakeWrapper, Wrapper

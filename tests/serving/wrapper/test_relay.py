@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from huddle.wrapper import runtime as runtimes
 from huddle.wrapper.config import WrapperConfig
-from huddle.wrapper.connection import ClientConnection, _http_date
-from huddle.wrapper.logs import LogWriter
-from huddle.wrapper.metrics import Metrics
+from huddle.wrapper.http.connection import ClientConnection, _http_date
+from huddle.wrapper.observability.logs import LogWriter
+from huddle.wrapper.observability.metrics import Metrics
 from huddle.wrapper.server import listen
 from huddle.wrapper.service import WrapperService
 from tools.deadlines import scaled

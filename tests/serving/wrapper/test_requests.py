@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from huddle.wrapper.errors import Refusal
-from huddle.wrapper.fields import SECTIONS, Action, Caps, judgements
-from huddle.wrapper.prepare import Prepared, Preparer, Served
-from huddle.wrapper.prompts import Prompt
+from huddle.wrapper.body.fields import SECTIONS, Action, Caps, field_policies
+from huddle.wrapper.body.prepare import Prepared, Preparer, Served
+from huddle.wrapper.body.prompts import Prompt
+from huddle.wrapper.errors import RequestError
 from huddle.wrapper.routes import Route
 
 USER = [{"role": "user", "content": "hi"}]
@@ -30,8 +30,8 @@ def chat(**fields: Any) -> dict[str, Any]:
     return {"model": "m", "messages": USER, **fields}
 
 
-def refusal(body: Any, route: Route = Route.CHAT, **served: Any) -> Refusal:
-    with pytest.raises(Refusal) as refused:
+def refusal(body: Any, route: Route = Route.CHAT, **served: Any) -> RequestError:
+    with pytest.raises(RequestError) as refused:
         prepare(body, route, **served)
     assert json.loads(refused.value.body())["error"]["message"]
     return refused.value
@@ -147,7 +147,7 @@ def test_unknown_models_are_a_404() -> None:
     assert (refused.status, refused.code) == (404, "model_not_found")
 
 
-def test_every_judgement_is_carried_out() -> None:
+def test_every_field_policy_is_carried_out() -> None:
     """Every field of every route, as the data file judges it: strip, refuse, or pass."""
     base = {
         Route.CHAT: {"messages": USER},
@@ -156,7 +156,7 @@ def test_every_judgement_is_carried_out() -> None:
         Route.RESPONSES: {"input": "hi"},
     }
     for route in SECTIONS:
-        for name, judged in judgements(route).items():
+        for name, judged in field_policies(route).items():
             value: Any = "auto" if name == "truncation" else 0 if name == "prompt_logprobs" else "x"
             body = {"model": "m", **base[route], name: value}
             if judged.action is Action.REFUSE:
@@ -172,7 +172,8 @@ def test_every_judgement_is_carried_out() -> None:
 @pytest.mark.parametrize("route", SECTIONS)
 def test_unknown_fields_are_stripped_and_the_salt_is_ours(route: Route) -> None:
     body = {"model": "m", "messages": USER, "prompt": "hi", "input": "hi", "cache_salt": "theirs", "evil_new_field": 1}
-    body = {k: v for k, v in body.items() if k in judgements(route) and judgements(route)[k].action != Action.REFUSE}
+    known = field_policies(route)
+    body = {k: v for k, v in body.items() if k in known and known[k].action != Action.REFUSE}
     prepared = prepare(body | {"evil_new_field": 1}, route)
     got = json.loads(prepared.body)
     assert "evil_new_field" not in got
@@ -221,7 +222,7 @@ def test_nothing_makes_the_engine_fetch(route: Route, shape: int) -> None:
         field = "messages" if route is Route.CHAT else "input"
         try:
             written = prepare({"model": "m", field: messages}, route).body.decode()
-        except Refusal as refused:
+        except RequestError as refused:
             assert refused.status == 400
         else:
             assert not url or url not in written
@@ -271,7 +272,7 @@ def test_no_field_displaces_the_prompt(case: int) -> None:
     fields = DISPLACING[case]
     try:
         got = sent(chat(**fields))
-    except Refusal as refused:
+    except RequestError as refused:
         assert refused.status == 400
         return
     assert got["messages"][0]["role"] == "system"

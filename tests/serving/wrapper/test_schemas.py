@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field
 
-from huddle.wrapper.errors import Refusal
-from huddle.wrapper.fields import Caps
-from huddle.wrapper.prepare import Preparer, Served
+from huddle.wrapper.body.fields import Caps
+from huddle.wrapper.body.prepare import Preparer, Served
+from huddle.wrapper.errors import RequestError
 from huddle.wrapper.routes import Route
 
 from .conftest import Wrapper
@@ -26,8 +26,8 @@ def prepare(route: Route = Route.CHAT, **fields: Any) -> Any:
     return json.loads(Preparer({"m": Served("m", "m")}, Caps()).prepare(route, body, "salt").body)
 
 
-def refusal(route: Route = Route.CHAT, **fields: Any) -> Refusal:
-    with pytest.raises(Refusal) as refused:
+def refusal(route: Route = Route.CHAT, **fields: Any) -> RequestError:
+    with pytest.raises(RequestError) as refused:
         prepare(route, **fields)
     assert refused.value.status == 400
     return refused.value
@@ -204,7 +204,7 @@ def test_judging_ends_soon_itself(name: str) -> None:
     for field in ("regex", "grammar"):
         try:
             prepare(structured_outputs={field: HOSTILE_PATTERNS[name]})
-        except Refusal as refused:
+        except RequestError as refused:
             assert refused.code == "value_too_large"
 
 
@@ -283,6 +283,6 @@ def test_every_bound_is_a_setting(limit: str) -> None:
     }
     caps = Caps(**{limit: 1})
     body = json.dumps({"model": "m", "prompt": "hi", **structured(schema)}).encode()
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(RequestError) as refused:
         Preparer({"m": Served("m", "m")}, caps).prepare(Route.COMPLETIONS, body, "salt")
     assert "at most 1 is allowed here" in refused.value.message

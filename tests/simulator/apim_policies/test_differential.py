@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from huddle.wrapper.errors import Refusal
-from huddle.wrapper.limits import Limit, Quota, Reservation, Subscriber
+from huddle.wrapper.access.limits import Limit, Quota, Reservation, Subscriber
+from huddle.wrapper.errors import RequestError
 from simulator.apim_policies.counters import Algorithm
 from simulator.apim_policies.messages import Response
 from simulator.apim_policies.tokens import estimate_prompt
@@ -116,7 +116,7 @@ class Both:
     def _reserve(self, wrapper: Subscriber, asked: Asked) -> Reservation | None:
         try:
             return wrapper.reserve(asked.estimate + asked.most, asked.at)
-        except Refusal:
+        except RequestError:
             return None
 
     async def end_until(self, now: float) -> None:

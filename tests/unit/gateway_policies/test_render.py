@@ -17,7 +17,7 @@ from gateway_policies.entities import Entity, KeyParameter
 from gateway_policies.render import PolicyError, canonical, fill
 from gateway_policies.rules import SECTIONS
 from gateway_policies.source import PolicyFault
-from huddle.wrapper import auth
+from huddle.wrapper.access import auth
 from huddle.wrapper.config import TimeoutsConfig
 from simulator.azure.rules import policy_xml
 from tests.unit.builders import plan

@@ -128,14 +128,14 @@ class Client:
         return wanted
 
     def stream(self, messages: Iterable[Message], *, model: str, **settings: Any) -> Iterator[str]:
-        """The pieces of an answer as they come. Leaving the loop closes the request, which frees the engine."""
+        """The chunks of an answer as they come. Leaving the loop closes the request, which frees the engine."""
         with self.explained():
             sent = cast(list[ChatCompletionMessageParam], list(messages))
             with self.openai.chat.completions.create(model=model, messages=sent, stream=True, **settings) as chunks:
                 for chunk in chunks:
-                    piece = chunk.choices[0].delta.content if chunk.choices else None
-                    if piece:
-                        yield piece
+                    text = chunk.choices[0].delta.content if chunk.choices else None
+                    if text:
+                        yield text
 
     def ask(self, text: str, *, system: str | None = None, model: str | None = None, **settings: Any) -> str:
         """One question, one answer."""

@@ -42,23 +42,23 @@ def ask(
             typer.echo(json.dumps(_whole(client, name, messages, settings), ensure_ascii=False, indent=2))
             return
         on_terminal = sys.stdout.isatty()
-        for piece in client.stream(messages, model=name, **settings):
-            sys.stdout.write(printable(piece) if on_terminal else piece)
+        for chunk in client.stream(messages, model=name, **settings):
+            sys.stdout.write(printable(chunk) if on_terminal else chunk)
             sys.stdout.flush()
         sys.stdout.write("\n")
 
 
 def _question(words: list[str]) -> str:
-    """The words in order, with stdin where `-` stands; two pieces are an empty line apart."""
-    pieces: list[str] = []
+    """The words in order, with stdin where `-` stands; two parts are an empty line apart."""
+    parts: list[str] = []
     if "-" in words and sys.stdin.isatty():
         typer.echo("huddle ask: reading the question; end it with Ctrl+D", err=True)
     for word in words:
         if word == "-":
-            pieces += ["\n\n", sys.stdin.read().strip(), "\n\n"]
+            parts += ["\n\n", sys.stdin.read().strip(), "\n\n"]
         else:
-            pieces += [word, " "]
-    question = "".join(pieces).strip()
+            parts += [word, " "]
+    question = "".join(parts).strip()
     if not question:
         raise ClientError("there is no question; give it as an argument or on stdin")
     return question

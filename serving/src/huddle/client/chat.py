@@ -108,27 +108,27 @@ class Session:
 
     def _answer(self, question: str) -> None:
         """Stream one answer. Ctrl+C stops it and keeps what was said."""
-        pieces: list[str] = []
+        chunks: list[str] = []
         stream = self._client.stream(self._conversation.messages(question), model=self._conversation.model)
         stopped = False
         try:
-            for piece in stream:
-                pieces.append(piece)
-                sys.stdout.write(printable(piece) if self._colour else piece)
+            for chunk in stream:
+                chunks.append(chunk)
+                sys.stdout.write(printable(chunk) if self._colour else chunk)
                 sys.stdout.flush()
         except KeyboardInterrupt:
             stopped = True
         finally:
-            if pieces:
+            if chunks:
                 sys.stdout.write("\n")
                 sys.stdout.flush()
         if stopped and not sys.stdin.isatty():
             raise typer.Exit(INTERRUPTED)
-        if not pieces and not stopped:
+        if not chunks and not stopped:
             raise ClientError(
                 "the model said nothing (it ended at once, or spoke only in tool calls)", exit_code=ExitCode.FAILED
             )
-        self._conversation.add(question, "".join(pieces))
+        self._conversation.add(question, "".join(chunks))
 
     def _note(self, text: str) -> None:
         """Words of the program's own, on stderr, so that a pipe holds only what the model said."""

@@ -25,7 +25,7 @@ from huddle.launch.request import Device
 from huddle.launch.supervise import longest_stop_s
 from huddle.local import layout as layouts
 from huddle.local.layout import DRAIN_S, HOST, Layout, Ports
-from huddle.wrapper.auth import new_key
+from huddle.wrapper.access.auth import new_key
 
 MARK = "HUDDLE_LOCAL"  # in the environment of every process of a service: its state directory
 USUAL_PORT = 8000

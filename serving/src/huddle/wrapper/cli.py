@@ -10,7 +10,7 @@ import uvloop
 
 from huddle.wrapper import config as configs
 from huddle.wrapper import runtime as runtimes
-from huddle.wrapper.auth import new_key
+from huddle.wrapper.access.auth import new_key
 from huddle.wrapper.config import WrapperConfig
 from huddle.wrapper.openapi import document
 
@@ -97,7 +97,7 @@ def key() -> None:
 
 def serve(load: Any) -> None:
     """Run in this process, or in several that share the port."""
-    from huddle.wrapper.notify import Notifier  # noqa: PLC0415 - kept with the server: `check` needs neither
+    from huddle.wrapper.observability.notify import Notifier  # noqa: PLC0415 - kept with the server: `check` needs neither
     from huddle.wrapper.server import Server  # noqa: PLC0415
     from huddle.wrapper.workers import supervise  # noqa: PLC0415
 

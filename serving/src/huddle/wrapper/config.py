@@ -14,8 +14,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from huddle import yaml_source
 from huddle.errors import InputError
 from huddle.findings import findings, sentence
-from huddle.wrapper.prompts import ClientSystem
-from huddle.wrapper.upstream import Address
+from huddle.wrapper.body.fields import PRIORITY_MAX
+from huddle.wrapper.body.prompts import ClientSystem
+from huddle.wrapper.http.upstream import Address
 
 DEFAULT_PATH: Final = Path("/etc/huddle/wrapper.yaml")
 BACKEND_KEYS_CREDENTIAL: Final = "huddle-backend-keys"
@@ -49,10 +50,6 @@ class Section(BaseModel):
     """Frozen, and a key that it does not know is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-PRIORITY_MAX: Final = 1_000_000
-"""Ours; the engine's scheduler takes any whole number."""
 
 
 class ModelConfig(Section):
@@ -158,7 +155,7 @@ class TimeoutsConfig(Section):
     queue_s: Seconds = Field(30, description="Waiting for a free place at the engine.")
     connect_s: Seconds = Field(2, description="For the engine to accept a connection.")
     first_byte_s: Seconds = Field(600, description="For the engine's answer to begin (for a plain answer: to be done).")
-    idle_s: Seconds = Field(180, description="Between two pieces of an answer.")
+    idle_s: Seconds = Field(180, description="Between two chunks of an answer.")
     total_s: Seconds = Field(3_600, description="For a whole request.")
     keepalive_s: Seconds = Field(15, description="Silence at the start of a stream until a comment is sent.")
     drain_notice_s: float = Field(

@@ -17,7 +17,7 @@ class ErrorType(StrEnum):
     UPSTREAM = "upstream_error"
 
 
-class Refusal(Exception):  # noqa: N818 - an answer, not a failure
+class RequestError(Exception):
     """A request that the wrapper answers itself.
 
     `status` is the HTTP status, `code` a stable word for programs, `message` one sentence for people, `param` the
@@ -57,31 +57,31 @@ class Refusal(Exception):  # noqa: N818 - an answer, not a failure
         return b"data: " + self.body() + b"\n\n"
 
 
-def bad_request(code: str, message: str, param: str | None = None) -> Refusal:
+def bad_request(code: str, message: str, param: str | None = None) -> RequestError:
     """A 400 about the content of an otherwise well-formed request."""
-    return Refusal(400, code, message, param=param)
+    return RequestError(400, code, message, param=param)
 
 
-def malformed(message: str, status: int = 400) -> Refusal:
+def malformed(message: str, status: int = 400) -> RequestError:
     """A refusal of the HTTP message itself; the connection is closed after it."""
-    return Refusal(status, "malformed_http", message, close=True)
+    return RequestError(status, "malformed_http", message, close=True)
 
 
-def upstream_unavailable(message: str, retry_after_s: int = 5) -> Refusal:
+def upstream_unavailable(message: str, retry_after_s: int = 5) -> RequestError:
     """The engine cannot be reached (yet)."""
-    return Refusal(503, "engine_unavailable", message, type=ErrorType.UPSTREAM, retry_after_s=retry_after_s)
+    return RequestError(503, "engine_unavailable", message, type=ErrorType.UPSTREAM, retry_after_s=retry_after_s)
 
 
-def upstream_broken(message: str) -> Refusal:
+def upstream_broken(message: str) -> RequestError:
     """The engine answered with something that is not a whole, well-formed response."""
-    return Refusal(502, "engine_broken", message, type=ErrorType.UPSTREAM, retry_after_s=1)
+    return RequestError(502, "engine_broken", message, type=ErrorType.UPSTREAM, retry_after_s=1)
 
 
-def not_offered(route: str) -> Refusal:
+def not_offered(route: str) -> RequestError:
     """The engine has no such route, or not for this model; what it says itself is not always OpenAI's shape."""
-    return Refusal(404, "not_found", f"the engine of this model does not offer {route}", type=ErrorType.NOT_FOUND)
+    return RequestError(404, "not_found", f"the engine of this model does not offer {route}", type=ErrorType.NOT_FOUND)
 
 
-def upstream_timeout(message: str) -> Refusal:
+def upstream_timeout(message: str) -> RequestError:
     """The engine took longer than the configured limit."""
-    return Refusal(504, "engine_timeout", message, type=ErrorType.UPSTREAM, retry_after_s=5)
+    return RequestError(504, "engine_timeout", message, type=ErrorType.UPSTREAM, retry_after_s=5)

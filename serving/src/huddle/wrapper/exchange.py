@@ -4,23 +4,24 @@ Why a client that leaves must reach the engine: docs/facts/vllm-and-ray.md#clien
 """
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import UNIQUE, StrEnum, verify
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
-from huddle.wrapper import auth, engine_errors
-from huddle.wrapper.connection import ClientConnection
-from huddle.wrapper.errors import Refusal, upstream_broken, upstream_timeout
-from huddle.wrapper.limits import LimitedRefusal, Reservation, Subscriber
-from huddle.wrapper.metrics import of
-from huddle.wrapper.prepare import Prepared
+from huddle.wrapper.access import auth
+from huddle.wrapper.access.admission import Admission
+from huddle.wrapper.access.limits import LimitError, Reservation, Subscriber
+from huddle.wrapper.body.prepare import Prepared
+from huddle.wrapper.engine import errors as engine_errors
+from huddle.wrapper.engine.usage import BodyMeter, StreamMeter, Usage
+from huddle.wrapper.errors import RequestError, upstream_broken, upstream_timeout
+from huddle.wrapper.http.connection import ClientConnection
+from huddle.wrapper.http.upstream import ResponseHead, UpstreamConnection, UpstreamPool
+from huddle.wrapper.observability.logs import LogWriter
+from huddle.wrapper.observability.metrics import Metrics, of
 from huddle.wrapper.routes import Route
 from huddle.wrapper.runtime import Runtime
-from huddle.wrapper.upstream import ResponseHead, UpstreamConnection
-from huddle.wrapper.usage import BodyMeter, StreamMeter, Usage
-
-if TYPE_CHECKING:
-    from huddle.wrapper.service import WrapperService
 
 _THREAD_BYTES: Final = 256 * 1024  # a larger body is prepared in a thread, to keep the streams flowing
 _KEEPALIVE: Final = b": keep-alive\n\n"
@@ -62,12 +63,32 @@ class _EngineError:
     body: bytearray = field(default_factory=bytearray)
 
 
+class Service(Protocol):
+    """What an exchange needs of the service that has started it."""
+
+    clock: Callable[[], float]
+    loop: asyncio.AbstractEventLoop
+    log: LogWriter
+    metrics: Metrics
+    admission: Admission
+    pool: UpstreamPool
+
+    def subscriber(self, admitted: Admitted) -> Subscriber | None:
+        """The limits to hold a request to; None where they are the gateway's business."""
+
+    def finished(
+        self, exchange: "Exchange", how: End, usage: Usage | None, refusal: RequestError | None, now: float
+    ) -> None:
+        """A request has ended."""
+
+    def fault(self, error: Exception, request_id: str) -> None:
+        """A fault of ours."""
+
+
 class Exchange:
     """Implements the connection's `Answer` and the upstream's `Sink`."""
 
-    def __init__(
-        self, service: "WrapperService", connection: ClientConnection, admitted: Admitted, body: bytes
-    ) -> None:
+    def __init__(self, service: Service, connection: ClientConnection, admitted: Admitted, body: bytes) -> None:
         self.service = service
         self.connection = connection
         self.admitted = admitted
@@ -144,11 +165,11 @@ class Exchange:
         upstream.send(self._request(), self)
 
     def _failed(self, error: Exception) -> None:
-        if isinstance(error, Refusal):
+        if isinstance(error, RequestError):
             self._refuse(error)
         else:
             self.service.fault(error, self.admitted.request_id)
-            self._refuse(Refusal(500, "internal_error", "the wrapper failed; the request id is in the log"))
+            self._refuse(RequestError(500, "internal_error", "the wrapper failed; the request id is in the log"))
 
     def _request(self) -> bytes:
         assert self.prepared is not None  # noqa: S101 - _prepare has run
@@ -219,7 +240,7 @@ class Exchange:
         self.connection.end_response()
         self._end(End.DONE)
 
-    def response_lost(self, refusal: Refusal, *, stale: bool) -> None:
+    def response_lost(self, refusal: RequestError, *, stale: bool) -> None:
         """The engine's connection broke."""
         self._upstream = None
         if self._ended:
@@ -291,11 +312,11 @@ class Exchange:
 
     # -- ends --
 
-    def _refuse(self, refusal: Refusal) -> None:
+    def _refuse(self, refusal: RequestError) -> None:
         if self._ended:
             return
         self.status = refusal.status
-        if isinstance(refusal, LimitedRefusal):
+        if isinstance(refusal, LimitError):
             of(self.service.metrics.limited, self.admitted.caller.product, refusal.limit.value).inc()
         of(self.service.metrics.refusals, refusal.code).inc()
         self.connection.refuse(refusal, self.own_headers())
@@ -321,7 +342,7 @@ class Exchange:
     def _prompted(self) -> bool:
         return self.prepared is not None and self.prepared.served.prompt is not None
 
-    def _note_engine_error(self, status: int, refusal: Refusal, size: int) -> None:
+    def _note_engine_error(self, status: int, refusal: RequestError, size: int) -> None:
         """The engine's text is not logged: it could quote a prompt."""
         self.service.log.info(
             "engine_error",
@@ -333,7 +354,7 @@ class Exchange:
             bytes=size,
         )
 
-    def _upstream_fault(self, refusal: Refusal) -> None:
+    def _upstream_fault(self, refusal: RequestError) -> None:
         """The engine failed: an error answer if that is still possible, else a cut that cannot be taken for an end."""
         if not self.connection.head_written:
             self._refuse(refusal)
@@ -344,7 +365,7 @@ class Exchange:
         self.connection.cut()
         self._end(End.TRUNCATED, refusal)
 
-    def _end(self, how: End, refusal: Refusal | None = None) -> None:
+    def _end(self, how: End, refusal: RequestError | None = None) -> None:
         if self._ended:
             return
         self._ended = True
@@ -361,7 +382,7 @@ class Exchange:
             self._subscriber.settle(self._reservation, self._charge(usage, refusal), now)
         self.service.finished(self, how, usage, refusal, now)
 
-    def _charge(self, usage: Usage | None, refusal: Refusal | None) -> int | None:
+    def _charge(self, usage: Usage | None, refusal: RequestError | None) -> int | None:
         """Tokens to charge: what the engine counted; nothing where it did or could do no work; else all declared.
 
         A client that leaves a stream early is charged what it declared: leaving just before the usage event would

@@ -3,8 +3,8 @@
 from typing import Any, Final
 
 from huddle import __version__
-from huddle.wrapper.content import ROLES
-from huddle.wrapper.fields import SECTIONS, Action, Caps, judgements
+from huddle.wrapper.body.content import ROLES
+from huddle.wrapper.body.fields import SECTIONS, Action, Caps, field_policies
 from huddle.wrapper.routes import ENGINE_ROUTES, OPEN_ROUTES, Route
 
 _TEXTS: Final = {"oneOf": [{"type": "string"}, {"type": "array", "minItems": 1, "items": {}}]}
@@ -109,7 +109,7 @@ def _path(route: Route) -> dict[str, Any]:
 
 def _body(route: Route) -> dict[str, Any]:
     properties: dict[str, Any] = {}
-    for name, judged in judgements(route).items():
+    for name, judged in field_policies(route).items():
         if judged.action in (Action.STRIP, Action.REFUSE) or name in _SERVERS_OWN:
             continue
         properties[name] = dict(_HANDLED.get(name, {}))

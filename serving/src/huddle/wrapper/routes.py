@@ -3,7 +3,7 @@
 from enum import UNIQUE, StrEnum, verify
 from typing import Final
 
-from huddle.wrapper.errors import ErrorType, Refusal
+from huddle.wrapper.errors import ErrorType, RequestError
 
 
 @verify(UNIQUE)
@@ -27,16 +27,16 @@ _BY_PATH: Final = {route.value: route for route in Route}
 
 
 def resolve(method: str, path: str) -> Route:
-    """The route of a request. Raises `Refusal` (404 or 405)."""
+    """The route of a request. Raises `RequestError` (404 or 405)."""
     route = _BY_PATH.get(path)
     if route is None:
         raise not_found()
     if method not in _METHODS[route]:
         allowed = ", ".join(_METHODS[route])
-        raise Refusal(405, "method_not_allowed", f"{route.value} answers {allowed} only", allow=allowed)
+        raise RequestError(405, "method_not_allowed", f"{route.value} answers {allowed} only", allow=allowed)
     return route
 
 
-def not_found() -> Refusal:
+def not_found() -> RequestError:
     """The refusal of every path that is not offered; it says nothing about the path."""
-    return Refusal(404, "not_found", "there is no such route", type=ErrorType.NOT_FOUND)
+    return RequestError(404, "not_found", "there is no such route", type=ErrorType.NOT_FOUND)

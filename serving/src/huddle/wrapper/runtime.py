@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from huddle.wrapper.auth import Caller, Keyring, read_backend_keys, read_secret
+from huddle.wrapper.access.auth import Caller, Keyring, read_backend_keys, read_secret
+from huddle.wrapper.access.limits import Quota
+from huddle.wrapper.body.fields import SECTIONS, Caps, field_policies
+from huddle.wrapper.body.prepare import Preparer, Served
+from huddle.wrapper.body.prompts import Prompt, compose
 from huddle.wrapper.config import ConfigError, LimitsConfig, ModelConfig, ProductConfig, WrapperConfig
-from huddle.wrapper.connection import ClientTimeouts
-from huddle.wrapper.fields import SECTIONS, Caps, judgements
-from huddle.wrapper.http1 import HttpLimits
-from huddle.wrapper.limits import Quota
-from huddle.wrapper.prepare import Preparer, Served
-from huddle.wrapper.prompts import Prompt, compose
+from huddle.wrapper.http.connection import ClientTimeouts
+from huddle.wrapper.http.http1 import HttpLimits
 
 _PROMPT_BYTES_MAX = 256 * 1024
 
@@ -63,7 +63,7 @@ def build(config: WrapperConfig, salt_secret: bytes, context_lengths: dict[str, 
     if config.upstream_key_file is not None:
         upstream_key = read_secret(config.upstream_key_file, "engine's key").strip()
     for route in SECTIONS:
-        judgements(route)  # read and checked now, not in the first request
+        field_policies(route)  # read and checked now, not in the first request
     limits, timeouts = config.limits, config.timeouts
     lengths = context_lengths or {}
     return Runtime(

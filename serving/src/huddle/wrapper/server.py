@@ -13,11 +13,11 @@ from typing import Any, Final
 
 from huddle.wrapper import runtime as runtimes
 from huddle.wrapper.config import ConfigError, WrapperConfig
-from huddle.wrapper.connection import ClientConnection
-from huddle.wrapper.logs import LogWriter
-from huddle.wrapper.metrics import Metrics
-from huddle.wrapper.metrics_server import MetricsService
-from huddle.wrapper.notify import Notifier
+from huddle.wrapper.http.connection import ClientConnection
+from huddle.wrapper.observability.logs import LogWriter
+from huddle.wrapper.observability.metrics import Metrics
+from huddle.wrapper.observability.metrics_server import MetricsService
+from huddle.wrapper.observability.notify import Notifier
 from huddle.wrapper.service import WrapperService
 
 _BACKLOG: Final = 1_024

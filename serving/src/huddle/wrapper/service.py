@@ -14,21 +14,21 @@ from typing import Any, Final
 
 from huddle.probe import verdict
 from huddle.wrapper import runtime as runtimes
-from huddle.wrapper.admission import Admission
-from huddle.wrapper.auth import Caller, Via
+from huddle.wrapper.access.admission import Admission
+from huddle.wrapper.access.auth import Caller, Via
+from huddle.wrapper.access.limits import Subscriber
 from huddle.wrapper.config import WrapperConfig
-from huddle.wrapper.connection import ClientConnection, ClientTimeouts
-from huddle.wrapper.errors import ErrorType, Refusal, malformed
+from huddle.wrapper.engine.probe import EngineProbe
+from huddle.wrapper.engine.usage import Usage
+from huddle.wrapper.errors import ErrorType, RequestError, malformed
 from huddle.wrapper.exchange import Admitted, End, Exchange
-from huddle.wrapper.http1 import Head, HttpLimits
-from huddle.wrapper.limits import Subscriber
-from huddle.wrapper.logs import LogWriter
-from huddle.wrapper.metrics import Metrics, of
-from huddle.wrapper.probe import EngineProbe
+from huddle.wrapper.http.connection import ClientConnection, ClientTimeouts
+from huddle.wrapper.http.http1 import Head, HttpLimits
+from huddle.wrapper.http.upstream import Address, UpstreamPool
+from huddle.wrapper.observability.logs import LogWriter
+from huddle.wrapper.observability.metrics import Metrics, of
 from huddle.wrapper.routes import ENGINE_ROUTES, OPEN_ROUTES, Route, resolve
 from huddle.wrapper.runtime import Runtime
-from huddle.wrapper.upstream import Address, UpstreamPool
-from huddle.wrapper.usage import Usage
 
 _TICK_S: Final = 0.25
 _FLUSH_POLL_S: Final = 0.02
@@ -72,7 +72,7 @@ class WrapperService:
         self._connections: set[ClientConnection] = set()
         self._exchanges: set[Exchange] = set()
         self._subscribers: dict[tuple[str, str], Subscriber] = {}
-        self._unbooked: list[tuple[Exchange, End, Usage | None, Refusal | None, float]] = []
+        self._unbooked: list[tuple[Exchange, End, Usage | None, RequestError | None, float]] = []
         self._buffered = 0
         metrics.gauge("connections", "Open client connections.", lambda: len(self._connections))
         metrics.gauge("in_flight", "Requests at the engine.", lambda: self.admission.running)
@@ -107,7 +107,7 @@ class WrapperService:
     def buffer(self, delta: int) -> None:
         """Account for request bytes in memory."""
         if delta > 0 and self._buffered + delta > self.runtime.config.limits.buffered_bytes:
-            raise Refusal(
+            raise RequestError(
                 503,
                 "out_of_buffers",
                 "too many large requests are arriving at once",
@@ -124,7 +124,7 @@ class WrapperService:
         if route in ENGINE_ROUTES:
             content_type = (head.text(b"content-type") or "").partition(";")[0].strip().lower()
             if content_type != "application/json":
-                raise Refusal(415, "unsupported_media_type", "send 'Content-Type: application/json'")
+                raise RequestError(415, "unsupported_media_type", "send 'Content-Type: application/json'")
         elif head.has_body:
             raise malformed(f"a {head.method} request has no body here")
         return Admitted(route, caller, _request_id(head), self.runtime)
@@ -143,7 +143,7 @@ class WrapperService:
         connection.respond(status, headers, json.dumps(value).encode())
         return None
 
-    def refused(self, head: Head | None, refusal: Refusal) -> list[tuple[str, str]]:
+    def refused(self, head: Head | None, refusal: RequestError) -> list[tuple[str, str]]:
         """Note a refusal of a request that got no further than its head."""
         request_id = _request_id(head) if head is not None else _fresh_id()
         route = _known_route(head)
@@ -164,7 +164,9 @@ class WrapperService:
             subscriber = self._subscribers[holder] = Subscriber(admitted.runtime.quota(admitted.caller))
         return subscriber
 
-    def finished(self, exchange: Exchange, how: End, usage: Usage | None, refusal: Refusal | None, now: float) -> None:
+    def finished(
+        self, exchange: Exchange, how: End, usage: Usage | None, refusal: RequestError | None, now: float
+    ) -> None:
         """A request has ended. It is booked a moment later: clients that ask again at once need not wait for it."""
         self._exchanges.discard(exchange)
         if not self._unbooked:
@@ -177,7 +179,9 @@ class WrapperService:
         for entry in ended:
             self._book(*entry)
 
-    def _book(self, exchange: Exchange, how: End, usage: Usage | None, refusal: Refusal | None, now: float) -> None:
+    def _book(
+        self, exchange: Exchange, how: End, usage: Usage | None, refusal: RequestError | None, now: float
+    ) -> None:
         admitted, prepared, metrics = exchange.admitted, exchange.prepared, self.metrics
         route, product = admitted.route.value, admitted.caller.product
         model = prepared.served.name if prepared else None

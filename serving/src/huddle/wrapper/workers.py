@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from huddle.wrapper.notify import Notifier
+from huddle.wrapper.observability.notify import Notifier
 
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 _RESTART_PAUSE_S: Final = 1.0  # before a worker that died is started again: never a tight loop

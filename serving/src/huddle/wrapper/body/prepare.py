@@ -3,14 +3,13 @@
 from dataclasses import dataclass
 from typing import Any, Final
 
-from huddle.wrapper import prompts, schemas
-from huddle.wrapper.config import PRIORITY_MAX
-from huddle.wrapper.content import Checker
-from huddle.wrapper.errors import ErrorType, Refusal, bad_request
-from huddle.wrapper.fields import Caps, flag, schema_fields, sift, whole_number
-from huddle.wrapper.prompts import Prompt
+from huddle.wrapper.body import prompts, schemas
+from huddle.wrapper.body.content import Checker
+from huddle.wrapper.body.fields import PRIORITY_MAX, Caps, filter_fields, flag, schema_fields, whole_number
+from huddle.wrapper.body.prompts import Prompt
+from huddle.wrapper.body.strictjson import parse_object, serialise
+from huddle.wrapper.errors import ErrorType, RequestError, bad_request
 from huddle.wrapper.routes import Route
-from huddle.wrapper.strictjson import parse_object, serialise
 
 # Rough and on the high side for natural language; only reservations use it, and settling corrects it.
 _BYTES_PER_TOKEN: Final = 3
@@ -51,7 +50,7 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Preparer:
-    """Turns requests of one product into requests for the engine. Pure; raises `Refusal`."""
+    """Turns requests of one product into requests for the engine. Pure; raises `RequestError`."""
 
     served: dict[str, Served]
     caps: Caps
@@ -61,7 +60,7 @@ class Preparer:
         """Check one request body and write the engine's."""
         request = parse_object(body, self.caps.depth)
         served = self._served(request.get("model"))
-        fields, stripped = sift(route, request, self.caps)
+        fields, stripped = filter_fields(route, request, self.caps)
         for name in schema_fields(route) & fields.keys():
             schemas.judge(name, fields[name], self.caps, len(body))
         fields["model"] = served.upstream_model
@@ -93,7 +92,7 @@ class Preparer:
         served = self.served.get(name)
         if served is None:
             message = f"the model {name[:128]!r} does not exist here (see GET /v1/models)"
-            raise Refusal(404, "model_not_found", message, type=ErrorType.NOT_FOUND, param="model")
+            raise RequestError(404, "model_not_found", message, type=ErrorType.NOT_FOUND, param="model")
         return served
 
     def _chat(self, fields: dict[str, Any], checker: Checker, prompt: Prompt | None) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import UNIQUE, StrEnum, verify
 from typing import Final
 
-from huddle.wrapper.errors import ErrorType, Refusal
+from huddle.wrapper.errors import ErrorType, RequestError
 
 _SLOTS: Final = 60  # a window is this many slots; a charge counts up to one slot longer than the window
 
@@ -122,7 +122,7 @@ class Subscriber:
         self._max_concurrency = quota.max_concurrency
 
     def reserve(self, tokens: int, now: float) -> Reservation:
-        """Admit a request that declares `tokens`. Raises `Refusal`: 429 with the time to wait, or 400 for never."""
+        """Admit a request that declares `tokens`. Raises `RequestError` (429 with a time to wait; 400: never)."""
         checks = (
             (Limit.REQUESTS_PER_MINUTE, self._minute_requests, 1),
             (Limit.TOKENS_PER_MINUTE, self._minute_tokens, tokens),
@@ -130,7 +130,7 @@ class Subscriber:
         )
         for name, window, amount in checks:
             if window.limit is not None and amount > window.limit:  # waiting would not help
-                raise Refusal(
+                raise RequestError(
                     400,
                     "request_exceeds_quota",
                     f"this request may use {amount} tokens, more than {name.value} ({window.limit}) ever allows; "
@@ -173,14 +173,14 @@ class Subscriber:
         return (self._minute_tokens, self._day_tokens)
 
 
-class LimitedRefusal(Refusal):
+class LimitError(RequestError):
     """A 429; `limit` says which limit it was."""
 
     limit: Limit
 
 
-def _over(limit: Limit, allowed: int, wait_s: int) -> LimitedRefusal:
-    refusal = LimitedRefusal(
+def _over(limit: Limit, allowed: int, wait_s: int) -> LimitError:
+    refusal = LimitError(
         429,
         "rate_limit_exceeded",
         f"over {limit.value} ({allowed}); try again in {wait_s} s",

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final, TypeAlias
 
-from huddle.wrapper.errors import Refusal, bad_request
-from huddle.wrapper.fields import Caps
-from huddle.wrapper.strictjson import parse_object, serialise
+from huddle.wrapper.body.fields import Caps
+from huddle.wrapper.body.strictjson import parse_object, serialise
+from huddle.wrapper.errors import RequestError, bad_request
 
 _ROOTS: Final = frozenset({"schema", "json_schema", "parameters", "json"})  # where `#` of a reference begins anew
 _TEXTS: Final = frozenset({"json", "structural_tag"})  # may be JSON inside of a text
@@ -44,7 +44,7 @@ Place: TypeAlias = "str | tuple[Place, str | int]"
 
 
 def judge(name: str, value: Any, caps: Caps, body_bytes: int) -> None:
-    """Judge a field that may hold schemas, expressions or grammars. Raises `Refusal` (400) with field and bound.
+    """Judge a field that may hold schemas, expressions or grammars. Raises `RequestError` (400) with field and bound.
 
     `body_bytes` is the size of the whole request: where it is small, this field need not be measured.
     """
@@ -229,7 +229,7 @@ class _Judge:
             raise _over(at, f"has {len(text)} characters", self.caps.schema_bytes)
         try:
             value = parse_object(text.encode(errors="replace"), self.caps.depth)
-        except Refusal:
+        except RequestError:
             raise _invalid(at, "is not a JSON object") from None
         self.parsed.append(value)
         return value
@@ -282,11 +282,11 @@ def _at_most(at: Place, number: float, most: int) -> None:
         raise _over(at, f"is {number}" if number < _HUGE**2 else "is a huge number", most)
 
 
-def _over(at: Place, what: str, most: int) -> Refusal:
+def _over(at: Place, what: str, most: int) -> RequestError:
     return bad_request("value_too_large", f"'{_place(at)}' {what}; at most {most} is allowed here", _field(at))
 
 
-def _invalid(at: Place, what: str) -> Refusal:
+def _invalid(at: Place, what: str) -> RequestError:
     return bad_request("invalid_schema", f"'{_place(at)}' {what}", _field(at))
 
 

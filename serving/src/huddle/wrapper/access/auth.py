@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from huddle.wrapper.config import BACKEND_KEYS_CREDENTIAL, ConfigError, ProductConfig
-from huddle.wrapper.errors import ErrorType, Refusal
-from huddle.wrapper.http1 import Head
+from huddle.wrapper.errors import ErrorType, RequestError
+from huddle.wrapper.http.http1 import Head
 
 BACKEND_KEY_HEADER: Final = b"x-backend-key"
 PRODUCT_HEADER: Final = b"x-huddle-product"
@@ -62,7 +62,7 @@ class Keyring:
         return not self._backend and not self._own
 
     def identify(self, head: Head) -> Caller:
-        """The caller of a request. Raises `Refusal` (401, or 403 for a product that does not exist).
+        """The caller of a request. Raises `RequestError` (401, or 403 for a product that does not exist).
 
         The product and tenant headers count only beside a backend key: anybody else could write anything there.
         """
@@ -91,7 +91,7 @@ class Keyring:
         product = head.text(PRODUCT_HEADER) or ""
         tenant = (head.text(TENANT_HEADER) or product)[:_TENANT_CHARS_MAX]
         if product and product not in self._products:
-            raise Refusal(403, "unknown_product", "this product is not configured here", type=ErrorType.PERMISSION)
+            raise RequestError(403, "unknown_product", "this product is not configured here", type=ErrorType.PERMISSION)
         return Caller(via, product, tenant)
 
 
@@ -148,5 +148,5 @@ def _digest(key: str) -> bytes:
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 
-def _unauthenticated(message: str) -> Refusal:
-    return Refusal(401, "invalid_api_key", message, type=ErrorType.AUTHENTICATION)
+def _unauthenticated(message: str) -> RequestError:
+    return RequestError(401, "invalid_api_key", message, type=ErrorType.AUTHENTICATION)

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import httptools
 
-from huddle.wrapper.errors import Refusal, upstream_broken, upstream_timeout, upstream_unavailable
+from huddle.wrapper.errors import RequestError, upstream_broken, upstream_timeout, upstream_unavailable
 
 _HEAD_BYTES_MAX: Final = 64 * 1024
 _HEADERS_MAX: Final = 100
@@ -68,7 +68,7 @@ class Sink(Protocol):
     def response_end(self) -> None:
         """The message is whole."""
 
-    def response_lost(self, refusal: Refusal, *, stale: bool) -> None:
+    def response_lost(self, refusal: RequestError, *, stale: bool) -> None:
         """The connection broke. `stale`: it had been idle before and not one byte of an answer came."""
 
 
@@ -80,16 +80,16 @@ class UpstreamConnection(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._parser: httptools.HttpResponseParser  # made when there is something to parse
         self._sink: Sink | None = None
-        self._pieces: list[bytes] = []
-        self.on_body = self._pieces.append  # httptools calls it for every piece; no frame of ours in between
+        self._chunks: list[bytes] = []
+        self.on_body = self._chunks.append  # httptools calls it for every chunk; no frame of ours in between
         self._requests = 0
         self._reuse = True
         self.idle_since = 0.0
         self._reset()
 
     def _reset(self) -> None:
-        self._pieces.clear()
-        self._body_pieces = 0
+        self._chunks.clear()
+        self._body_chunks = 0
         self._head = ResponseHead()
         self._header_count = 0
         self._head_bytes = 0
@@ -158,7 +158,7 @@ class UpstreamConnection(asyncio.Protocol):
         return False
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of a response: the hot path is a stream in the middle, where only pieces of a body come."""
+        """Bytes of a response: the hot path is a stream in the middle, where only chunks of a body come."""
         sink = self._sink
         if sink is None:
             self._transport.abort()  # the engine speaks without being asked
@@ -170,16 +170,16 @@ class UpstreamConnection(asyncio.Protocol):
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._extra = True
             broken = None if self._complete else f"the engine sent something that is not HTTP: {error}"
-        pieces = self._pieces
+        chunks = self._chunks
         if self._head_told:
             if self._complete:
-                del pieces[self._body_pieces :]  # what follows belongs to no request of ours
+                del chunks[self._body_chunks :]  # what follows belongs to no request of ours
         elif not self._tell_head(sink, len(data)):
             broken = self._fault or broken
-            pieces.clear()
-        if pieces:
-            body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-            pieces.clear()
+            chunks.clear()
+        if chunks:
+            body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+            chunks.clear()
             sink.response_body(body, last=self._complete)
         if broken is not None and self._sink is sink:
             self.abort()
@@ -196,7 +196,7 @@ class UpstreamConnection(asyncio.Protocol):
         if self._fault is not None or not self._head_complete:
             return False
         if self._complete:
-            del self._pieces[self._body_pieces :]
+            del self._chunks[self._body_chunks :]
         self._head_told = True
         sink.response_head(self._head)
         return self._sink is sink  # not, when the sink has given up
@@ -248,7 +248,7 @@ class UpstreamConnection(asyncio.Protocol):
             return
         if self._head_complete:
             self._complete = True
-            self._body_pieces = len(self._pieces)
+            self._body_chunks = len(self._chunks)
         else:
             self._head = ResponseHead()  # forget the interim answer
 
@@ -273,7 +273,7 @@ class UpstreamPool:
         return None
 
     async def connect(self) -> UpstreamConnection:
-        """A fresh connection. Raises `Refusal` (503 or 504)."""
+        """A fresh connection. Raises `RequestError` (503 or 504)."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._connect_s):

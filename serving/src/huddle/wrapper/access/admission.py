@@ -5,7 +5,7 @@ import math
 from collections import deque
 from typing import Final
 
-from huddle.wrapper.errors import ErrorType, Refusal
+from huddle.wrapper.errors import ErrorType, RequestError
 
 _RETRY_MAX_S: Final = 60
 _SMOOTHING: Final = 0.1  # weight of the newest request in the mean time at the engine
@@ -35,7 +35,7 @@ class Admission:
         return False
 
     async def enter(self) -> None:
-        """Take a place, waiting in line for it. Raises `Refusal` (429) when the line or the wait is too long."""
+        """Take a place, waiting in line for it. Raises `RequestError` (429) when the line or the wait is too long."""
         if self.try_enter():
             return
         if len(self._waiting) >= self.queue:
@@ -76,7 +76,7 @@ class Admission:
                     return
         self.running -= 1
 
-    def _busy(self, message: str) -> Refusal:
+    def _busy(self, message: str) -> RequestError:
         turns = (len(self._waiting) + 1) / self.concurrency
         wait_s = min(max(math.ceil(turns * self._mean_s), 1), _RETRY_MAX_S)
-        return Refusal(429, "engine_busy", message, type=ErrorType.OVERLOADED, retry_after_s=wait_s)
+        return RequestError(429, "engine_busy", message, type=ErrorType.OVERLOADED, retry_after_s=wait_s)

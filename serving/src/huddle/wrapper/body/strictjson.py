@@ -3,7 +3,7 @@
 import json
 from typing import Any, Final
 
-from huddle.wrapper.errors import Refusal, bad_request
+from huddle.wrapper.errors import RequestError, bad_request
 
 # More values than this would hold the event loop for too long (about 30 ms per million small numbers).
 _COMMAS_MAX: Final = 1_000_000
@@ -14,9 +14,9 @@ class _RepeatedKeyError(ValueError):
 
 
 def parse_object(body: bytes, max_depth: int) -> dict[str, Any]:
-    """Parse a request body that must be one JSON object. Raises `Refusal` (400 or 413)."""
+    """Parse a request body that must be one JSON object. Raises `RequestError` (400 or 413)."""
     if body.count(b",") > _COMMAS_MAX:
-        raise Refusal(413, "body_too_complex", f"the request body holds more than {_COMMAS_MAX} values")
+        raise RequestError(413, "body_too_complex", f"the request body holds more than {_COMMAS_MAX} values")
     try:
         value = _DECODER.decode(body.decode())
     except _RepeatedKeyError as error:
@@ -39,7 +39,7 @@ def parse_object(body: bytes, max_depth: int) -> dict[str, Any]:
 
 
 def serialise(value: Any) -> bytes:
-    """The bytes that the engine gets. Raises `Refusal` for what JSON or UTF-8 cannot say."""
+    """The bytes that the engine gets. Raises `RequestError` for what JSON or UTF-8 cannot say."""
     try:
         return _ENCODER.encode(value).encode()
     except UnicodeEncodeError:
@@ -75,7 +75,7 @@ def _depth_exceeds(value: Any, max_depth: int) -> bool:
     return True
 
 
-def _too_deep(max_depth: int) -> Refusal:
+def _too_deep(max_depth: int) -> RequestError:
     return bad_request("body_too_deep", f"the request body is nested more than {max_depth} levels deep")
 
 

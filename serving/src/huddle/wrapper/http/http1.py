@@ -12,7 +12,7 @@ from typing import Final
 
 import httptools
 
-from huddle.wrapper.errors import Refusal, malformed
+from huddle.wrapper.errors import RequestError, malformed
 
 # Given twice, these would let two readers of one message disagree about it.
 _SINGLE: Final = frozenset(
@@ -52,7 +52,7 @@ class Head:
 
 
 class RequestReader:
-    """Reads one request from the bytes of a connection. `feed` raises `Refusal`."""
+    """Reads one request from the bytes of a connection. `feed` raises `RequestError`."""
 
     def __init__(self, limits: HttpLimits) -> None:
         self._limits = limits
@@ -62,8 +62,8 @@ class RequestReader:
         self._head_bytes = 0
         self._raw_bytes = 0
         self._body_bytes = 0
-        self._pieces: list[bytes] = []
-        self._refusal: Refusal | None = None
+        self._chunks: list[bytes] = []
+        self._refusal: RequestError | None = None
         self._extra = False
         self.head = Head()
         self.begun = False
@@ -77,9 +77,9 @@ class RequestReader:
 
     def take_body(self) -> bytes:
         """The whole body of a complete request; it is handed over, not kept. Nothing can be fed after that."""
-        pieces, self._pieces = self._pieces, []
+        chunks, self._chunks = self._chunks, []
         self.close()
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     def close(self) -> None:
         """Let go of the parser, which refers to our methods: a cycle less for the collector."""
@@ -87,7 +87,7 @@ class RequestReader:
             del self._parser
 
     def feed(self, data: bytes) -> None:
-        """Parse `data`; raises `Refusal` as soon as the request is known to be bad."""
+        """Parse `data`; raises `RequestError` as soon as the request is known to be bad."""
         self.begun = True
         self._raw_bytes += len(data)
         try:
@@ -143,7 +143,7 @@ class RequestReader:
         head.keep_alive = self._parser.should_keep_alive()
         try:
             self._judge(head, self._parser.get_http_version())
-        except Refusal as refusal:
+        except RequestError as refusal:
             self._refusal = refusal
         self.head_complete = True
 
@@ -154,13 +154,13 @@ class RequestReader:
         if self._body_bytes > self._limits.max_body_bytes:
             self._refusal = too_large(self._limits.max_body_bytes)
             return
-        self._pieces.append(body)
+        self._chunks.append(body)
 
     def on_message_complete(self) -> None:  # noqa: D102
         if not self._refusal:
             self.complete = True
 
-    def _head_too_large(self) -> Refusal:
+    def _head_too_large(self) -> RequestError:
         return malformed(f"request head is over {self._limits.max_head_bytes} bytes", 431)
 
     def _judge(self, head: Head, version: str) -> None:
@@ -192,9 +192,9 @@ class RequestReader:
         head.path = self._target.partition(b"?")[0].decode("latin-1")
 
 
-def too_large(limit: int) -> Refusal:
+def too_large(limit: int) -> RequestError:
     """The refusal of a body over `limit` bytes."""
-    return Refusal(413, "body_too_large", f"the request body is over {limit} bytes", close=True)
+    return RequestError(413, "body_too_large", f"the request body is over {limit} bytes", close=True)
 
 
 def status_line(status: int) -> bytes:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, Protocol, cast
 
-from huddle.wrapper.errors import Refusal, malformed
-from huddle.wrapper.http1 import Head, HttpLimits, RequestReader, status_line
+from huddle.wrapper.errors import RequestError, malformed
+from huddle.wrapper.http.http1 import Head, HttpLimits, RequestReader, status_line
 
 _UNSOLICITED_MAX: Final = 64 * 1024  # bytes a client may send after its request before it is cut off
 _LINGER_BYTES: Final = 1024 * 1024
@@ -66,15 +66,15 @@ class Service(Protocol):
         """Forget."""
 
     def admit(self, head: Head) -> object:
-        """Judge the head before any body is read; returns what `answer` needs. Raises `Refusal`."""
+        """Judge the head before any body is read; returns what `answer` needs. Raises `RequestError`."""
 
     def buffer(self, delta: int) -> None:
-        """Account for request bytes held in memory. Raises `Refusal` when there is no room for more."""
+        """Account for request bytes held in memory. Raises `RequestError` when there is no room for more."""
 
     def answer(self, connection: "ClientConnection", admitted: object, body: bytes) -> Answer | None:
         """Start answering; None when the answer is already written."""
 
-    def refused(self, head: Head | None, refusal: Refusal) -> list[tuple[str, str]]:
+    def refused(self, head: Head | None, refusal: RequestError) -> list[tuple[str, str]]:
         """Note a refusal made before `answer`; returns headers for it."""
 
 
@@ -151,7 +151,7 @@ class ClientConnection(asyncio.Protocol):
         if self.state is State.READING:
             try:
                 self._read(data)
-            except Refusal as refusal:
+            except RequestError as refusal:
                 head = self._reader.head if self._reader.head_complete else None
                 self.refuse(refusal, self._service.refused(head, refusal), whole=self._reader.complete)
             return
@@ -261,7 +261,7 @@ class ClientConnection(asyncio.Protocol):
         self._send_head()
         self._finish()
 
-    def refuse(self, refusal: Refusal, headers: list[tuple[str, str]], *, whole: bool = True) -> None:
+    def refuse(self, refusal: RequestError, headers: list[tuple[str, str]], *, whole: bool = True) -> None:
         """Answer with an error. `whole` says that the request was read to its end."""
         if self.state in (State.CLOSED, State.LINGERING):
             return

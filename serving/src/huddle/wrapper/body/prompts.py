@@ -61,7 +61,7 @@ def compose(product: Prompt | None, model: Prompt | None) -> Prompt | None:
 
 
 def into_messages(messages: Sequence[dict[str, Any]], prompt: Prompt) -> list[dict[str, Any]]:
-    """Put the prompt first in a chat. `messages` are already known to be objects with a role. Raises `Refusal`."""
+    """Put the prompt first in a chat. `messages` are already known to be objects with a role. Raises `RequestError`."""
     leading = 0
     while leading < len(messages) and messages[leading].get("role") in SYSTEM_ROLES:
         leading += 1
@@ -119,7 +119,7 @@ def _join(prompt: Prompt, texts: Sequence[str]) -> str:
 
 
 def _text(content: Any, where: str) -> str:
-    """A system message's content as one text; its parts are joined by line ends. Raises `Refusal`."""
+    """A system message's content as one text; its parts are joined by line ends. Raises `RequestError`."""
     if content is None:
         return ""
     if isinstance(content, str):

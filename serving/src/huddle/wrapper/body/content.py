@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from huddle.wrapper.errors import Refusal, bad_request
-from huddle.wrapper.fields import Caps
+from huddle.wrapper.body.fields import Caps
+from huddle.wrapper.errors import RequestError, bad_request
 
 ROLES: Final = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
 _MESSAGE_KEYS: Final = frozenset(
@@ -42,7 +42,7 @@ class Checker:
     media_url_prefixes: tuple[str, ...]
 
     def messages(self, value: Any) -> list[dict[str, Any]]:
-        """The messages of a chat. Raises `Refusal`."""
+        """The messages of a chat. Raises `RequestError`."""
         if not isinstance(value, list) or not value:
             raise bad_request("invalid_messages", "'messages' must be a list with at least one message", "messages")
         if len(value) > self.caps.messages:
@@ -51,7 +51,7 @@ class Checker:
         return [self._message(message, f"messages[{i}]", media) for i, message in enumerate(value)]
 
     def input_items(self, value: Any) -> Any:
-        """The `input` of /v1/responses: a text, or a list of items. Raises `Refusal`."""
+        """The `input` of /v1/responses: a text, or a list of items. Raises `RequestError`."""
         if isinstance(value, str):
             return value
         if not isinstance(value, list) or not value:
@@ -62,7 +62,7 @@ class Checker:
         return [self._input_item(item, f"input[{i}]", media) for i, item in enumerate(value)]
 
     def tools(self, value: Any) -> Any:
-        """The tools of a request: functions, which the client itself carries out. Raises `Refusal`."""
+        """The tools of a request: functions, which the client itself carries out. Raises `RequestError`."""
         if value is None:
             return None
         if not isinstance(value, list) or not all(isinstance(tool, dict) for tool in value):
@@ -158,5 +158,5 @@ class Checker:
         return {"url": url, **({"detail": value["detail"]} if "detail" in value else {})} if value is not url else url
 
 
-def _too_many(what: str, count: int, limit: int) -> Refusal:
+def _too_many(what: str, count: int, limit: int) -> RequestError:
     return bad_request("value_too_large", f"{count} {what}; at most {limit} are allowed here")

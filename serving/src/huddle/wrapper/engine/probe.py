@@ -5,8 +5,8 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from huddle.wrapper.errors import Refusal
-from huddle.wrapper.upstream import ResponseHead, UpstreamPool
+from huddle.wrapper.errors import RequestError
+from huddle.wrapper.http.upstream import ResponseHead, UpstreamPool
 
 _INTERVAL_S: Final = 2.0
 _RETRY_S: Final = 0.5
@@ -33,13 +33,13 @@ class _Collector:
         if not self.done.done():
             self.done.set_result((self._status, bytes(self._body)))
 
-    def response_lost(self, refusal: Refusal, *, stale: bool) -> None:  # noqa: ARG002 - the sink's interface
+    def response_lost(self, refusal: RequestError, *, stale: bool) -> None:  # noqa: ARG002 - the sink's interface
         if not self.done.done():
             self.done.set_exception(refusal)
 
 
 async def fetch(pool: UpstreamPool, path: str, key: str | None) -> tuple[int, bytes]:
-    """GET a path of the engine on a fresh connection. Raises `Refusal` or `TimeoutError`."""
+    """GET a path of the engine on a fresh connection. Raises `RequestError` or `TimeoutError`."""
     connection = await pool.connect()
     collector = _Collector()
     authorization = f"authorization: Bearer {key}\r\n" if key else ""
@@ -92,7 +92,7 @@ class EngineProbe:
                 return f"the engine says {status} about its health"
             if self._names is None:
                 self._names = await self._ask_names()
-        except (Refusal, TimeoutError, ValueError) as error:
+        except (RequestError, TimeoutError, ValueError) as error:
             self._names = None
             return str(error) or "the engine does not answer"
         missing = sorted(set(self._wanted()) - self._names)

@@ -1,4 +1,4 @@
-"""What may be in a request: the judgement of every field that the engine knows, and the caps on values."""
+"""What may be in a request: the policy for every field that the engine knows, and the caps on values."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +23,10 @@ SECTIONS: Final = MappingProxyType(
 )
 
 
+PRIORITY_MAX: Final = 1_000_000
+"""Ours; the engine's scheduler takes any whole number."""
+
+
 @verify(UNIQUE)
 class Action(StrEnum):
     """What happens to a field."""
@@ -36,7 +40,7 @@ class Action(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class FieldPolicy:
     """The decision about one field: `detail` is the cap's name, or the reason of a refusal."""
 
     action: Action
@@ -75,20 +79,20 @@ class Caps:
 
 
 @cache
-def judgements(route: Route) -> Mapping[str, Judgement]:
+def field_policies(route: Route) -> Mapping[str, FieldPolicy]:
     """The judged fields of a route."""
     return section(SECTIONS[route])
 
 
-def section(name: str) -> Mapping[str, Judgement]:
+def section(name: str) -> Mapping[str, FieldPolicy]:
     """One section of the file."""
-    return MappingProxyType({field: _judgement(field, value) for field, value in _data()[name].items()})
+    return MappingProxyType({field: _policy(field, value) for field, value in _data()[name].items()})
 
 
 @cache
 def schema_fields(route: Route) -> frozenset[str]:
     """The fields of a route that may hold schemas or grammars."""
-    return frozenset(name for name, judged in judgements(route).items() if judged.action is Action.SCHEMA)
+    return frozenset(name for name, judged in field_policies(route).items() if judged.action is Action.SCHEMA)
 
 
 @cache
@@ -102,9 +106,9 @@ def sections() -> Sequence[str]:
     return [name for name, value in _data().items() if isinstance(value, dict)]
 
 
-def sift(route: Route, request: dict[str, Any], caps: Caps) -> tuple[dict[str, Any], int]:
-    """The fields that go on (the handled ones unchecked), and how many were left out. Raises `Refusal`."""
-    known = judgements(route)
+def filter_fields(route: Route, request: dict[str, Any], caps: Caps) -> tuple[dict[str, Any], int]:
+    """The fields that go on (the handled ones unchecked), and how many were left out. Raises `RequestError`."""
+    known = field_policies(route)
     kept: dict[str, Any] = {}
     for name, value in request.items():
         judged = known.get(name)
@@ -121,7 +125,7 @@ def sift(route: Route, request: dict[str, Any], caps: Caps) -> tuple[dict[str, A
 
 
 def check_cap(name: str, value: Any, limit: int, string_bytes: int) -> None:
-    """Check a number, or the size of a list, an object or a text. Raises `Refusal`."""
+    """Check a number, or the size of a list, an object or a text. Raises `RequestError`."""
     if isinstance(value, str):
         size, limit, what = len(value), string_bytes, "characters"
     elif isinstance(value, list | dict):
@@ -139,7 +143,7 @@ def check_cap(name: str, value: Any, limit: int, string_bytes: int) -> None:
 
 
 def whole_number(request: dict[str, Any], name: str, minimum: int, default: int | None) -> int | None:
-    """A field that must be a whole number of at least `minimum`, when it is there. Raises `Refusal`."""
+    """A field that must be a whole number of at least `minimum`, when it is there. Raises `RequestError`."""
     value = request.get(name)
     if value is None:
         return default
@@ -151,7 +155,7 @@ def whole_number(request: dict[str, Any], name: str, minimum: int, default: int 
 
 
 def flag(request: dict[str, Any], name: str) -> bool:
-    """A field that must be true or false, when it is there. Raises `Refusal`."""
+    """A field that must be true or false, when it is there. Raises `RequestError`."""
     value = request.get(name)
     if value is None or isinstance(value, bool):
         return bool(value)
@@ -170,13 +174,13 @@ def _data() -> dict[str, Any]:
     return loaded
 
 
-def _judgement(name: str, value: Any) -> Judgement:
+def _policy(name: str, value: Any) -> FieldPolicy:
     if isinstance(value, str):
-        return Judgement(Action(value))
+        return FieldPolicy(Action(value))
     rest = dict(value)
     unless = tuple(rest.pop("unless", ()))
     ((action, detail),) = rest.items()
-    judged = Judgement(Action(action), detail, unless)
+    judged = FieldPolicy(Action(action), detail, unless)
     if judged.action is Action.CAP and not hasattr(Caps, judged.detail) and judged.detail not in Caps.__slots__:
         raise ValueError(f"engine_fields.yaml: {name} names the unknown cap {detail!r}")
     return judged

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from huddle.wrapper import fields
+from huddle.wrapper.body import fields
 from huddle.wrapper.errors import (
     ErrorType,
-    Refusal,
+    RequestError,
     bad_request,
     not_offered,
     upstream_broken,
@@ -123,7 +123,7 @@ def body_matters(status: int) -> bool:
 
 def translate(
     status: int, body: bytes, route: Route, retry_after: bytes | None = None, *, moved: bool = False
-) -> Refusal:
+) -> RequestError:
     """Our error for an error answer of the engine. Only the first `READ_BYTES` of the body are looked at.
 
     `moved` says that the engine counts messages in another way than the client, since a prompt was put in.
@@ -144,13 +144,13 @@ def translate(
     return bad_request(code or "invalid_value", f"'{path}' {what}", path)
 
 
-def translate_event(event: bytes, route: Route, *, moved: bool = False) -> Refusal:
+def translate_event(event: bytes, route: Route, *, moved: bool = False) -> RequestError:
     """Our error for one that came inside of a stream."""
     found = _CODE.search(event[-READ_BYTES:].decode("utf-8", "replace"))
     return translate(int(found[1]) if found else 500, event, route, moved=moved)
 
 
-def _of_status(status: int, route: Route, retry_after: bytes | None) -> Refusal:
+def _of_status(status: int, route: Route, retry_after: bytes | None) -> RequestError:
     if status in (401, 403):
         return upstream_broken("the engine does not accept the wrapper's key")
     if status in (404, 405):
@@ -158,9 +158,9 @@ def _of_status(status: int, route: Route, retry_after: bytes | None) -> Refusal:
     wait = _seconds(retry_after)
     if status == 429:
         message = "the engine has too many requests"
-        return Refusal(429, "engine_busy", message, type=ErrorType.OVERLOADED, retry_after_s=wait)
+        return RequestError(429, "engine_busy", message, type=ErrorType.OVERLOADED, retry_after_s=wait)
     if status == 500:
-        return Refusal(500, "engine_error", "the engine failed on this request", type=ErrorType.UPSTREAM)
+        return RequestError(500, "engine_error", "the engine failed on this request", type=ErrorType.UPSTREAM)
     if status == 501:
         return bad_request("not_supported", "the engine of this model does not support what the request asks for")
     if status == 503:
@@ -187,7 +187,7 @@ def _message(text: str) -> str:
         return ""
 
 
-def _too_long(message: str) -> Refusal | None:
+def _too_long(message: str) -> RequestError | None:
     """OpenAI's refusal of what does not fit the context, with the engine's numbers."""
     found = next((found for pattern in _TOO_LONG if (found := pattern.search(message))), None)
     if found is None:
@@ -214,10 +214,10 @@ def _fault(message: str, text: str, route: Route) -> _Fault:
     for pattern, relation in _PAIRS:
         if found := pattern.search(own):
             first, second = (_ALIASES.get(name, name) for name in found.groups())
-            if {first, second} <= fields.judgements(route).keys():
+            if {first, second} <= fields.field_policies(route).keys():
                 return _Fault(first, f"{relation} '{second}'")
     param = _PARAM.search(text)
-    named = [name for names in _NAMED.findall(own) for name in names if name in fields.judgements(route)]
+    named = [name for names in _NAMED.findall(own) for name in names if name in fields.field_policies(route)]
     path = _path(param[1].split(".") if param else (), route)
     if not path and named:
         path = (named[0],)
@@ -245,7 +245,7 @@ def _path(place: Sequence[str], route: Route) -> tuple[str, ...]:
     path: list[str] = []
     indexed = False
     for step in place:
-        if step in (fields.nested() if path else fields.judgements(route)):
+        if step in (fields.nested() if path else fields.field_policies(route)):
             path.append(step)
             indexed = False
         elif path and not indexed and _INDEX.fullmatch(step):

@@ -1,4 +1,4 @@
-"""Prometheus metrics. Nothing here is touched for a piece of a stream, only for whole requests."""
+"""Prometheus metrics. Nothing here is touched for a chunk of a stream, only for whole requests."""
 
 from collections.abc import Callable
 from functools import lru_cache

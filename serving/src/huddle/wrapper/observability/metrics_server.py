@@ -2,10 +2,10 @@
 
 from typing import Any, Final
 
-from huddle.wrapper.connection import ClientConnection, ClientTimeouts
-from huddle.wrapper.errors import Refusal
-from huddle.wrapper.http1 import Head, HttpLimits
-from huddle.wrapper.metrics import CONTENT_TYPE, Metrics
+from huddle.wrapper.errors import RequestError
+from huddle.wrapper.http.connection import ClientConnection, ClientTimeouts
+from huddle.wrapper.http.http1 import Head, HttpLimits
+from huddle.wrapper.observability.metrics import CONTENT_TYPE, Metrics
 from huddle.wrapper.routes import not_found
 
 _CONNECTIONS_MAX: Final = 32
@@ -44,6 +44,6 @@ class MetricsService:
         """Render."""
         connection.respond(200, [("content-type", CONTENT_TYPE)], self._metrics.render())
 
-    def refused(self, head: Head | None, refusal: Refusal) -> list[tuple[str, str]]:  # noqa: ARG002
+    def refused(self, head: Head | None, refusal: RequestError) -> list[tuple[str, str]]:  # noqa: ARG002
         """Not worth a note."""
         return []

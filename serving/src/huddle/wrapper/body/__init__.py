@@ -1,0 +1,1 @@
+"""What a request may say, and how it becomes the engine's."""

@@ -1,0 +1,1 @@
+"""What the engine says: whether it is there, its errors, the tokens it counted."""

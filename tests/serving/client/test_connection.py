@@ -194,7 +194,14 @@ async def test_the_key_goes_in_both_headers_and_not_along_a_redirect() -> None:
     elsewhere.close()
 
 
-def test_the_key_is_in_no_output_no_log_and_no_argument(shell: Shell, endpoint: Endpoint) -> None:
+@pytest.mark.parametrize(
+    ("by_wrapper", "said"),
+    [(True, "the engine failed on this request"), (False, "broken …")],
+    ids=["the wrapper replaces the engine's words", "the client takes the key out of them"],
+)
+def test_the_key_is_in_no_output_no_log_and_no_argument(
+    shell: Shell, endpoint: Endpoint, by_wrapper: bool, said: str
+) -> None:
     hold: list[psutil.Process] = []
 
     async def slow(request: Received, reply: Reply) -> None:
@@ -206,6 +213,8 @@ def test_the_key_is_in_no_output_no_log_and_no_argument(shell: Shell, endpoint: 
 
     endpoint.engine.script = slow
     shell.env["OPENAI_LOG"] = "debug"
+    if not by_wrapper:
+        shell.env["OPENAI_BASE_URL"] = f"http://127.0.0.1:{endpoint.engine.port}/v1"
     with (shell.directory / "out").open("w") as out:
         process = shell.start("ask", "hi", stdout=out, stderr=out)
         until(lambda: endpoint.bodies or process.poll() is not None, "the request is at the engine")
@@ -214,7 +223,7 @@ def test_the_key_is_in_no_output_no_log_and_no_argument(shell: Shell, endpoint: 
         assert process.wait(scaled(60)) == 1
     output = (shell.directory / "out").read_text()
     assert "Sending HTTP Request" in output  # the SDK did log
-    assert "broken …" in output
+    assert said in output
     for text in (arguments, output, endpoint.log.read_text(), repr(Client(endpoint.url, endpoint.key, environ={}))):
         assert endpoint.key not in text
     assert endpoint.key not in repr(Client(endpoint.url, endpoint.key, environ={}).connection)

@@ -189,7 +189,8 @@ def rehearse(
     stack: Stack = "dev",
     as_json: Json = False,
     faults: Annotated[
-        Path | None, typer.Option(help="Bad days: a fault file of the simulator (simulator/README.md).", exists=True)
+        Path | None,
+        typer.Option(help="Faults to inject: a file (simulator/README.md).", exists=True),
     ] = None,
     keep: Annotated[Path | None, typer.Option(help="Keep state and logs in this new directory.")] = None,
     stacks_dir: Annotated[

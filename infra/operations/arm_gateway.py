@@ -70,7 +70,7 @@ def keys(arm: Arm, gateway_id: str, sid: str) -> Keys:
 
 
 def regenerate(arm: Arm, gateway_id: str, sid: str, which: KeyName) -> None:
-    """Make one of the keys anew; the old text stops to open anything, everywhere, within moments."""
+    """Replace one of the keys; the old one stops working everywhere within moments."""
     arm.act(f"{gateway_id}/subscriptions/{sid}", f"regenerate{which.capitalize()}Key", API_VERSION)
 
 

@@ -37,7 +37,7 @@ class Rotation:
     def question(self) -> str:
         """What a person must be sure of before the step."""
         return (
-            f"The {self.renews} key of {self.subscription} stops to work at once. "
+            f"The {self.renews} key of {self.subscription} stops working at once. "
             f"Do all of its clients use the {self.clients_use} key?"
         )
 

@@ -40,11 +40,11 @@ def run(
         EngineUnavailableError: no Pulumi engine to be had.
     """
     plan = program.load_plan(stack, root)
-    bad_days = read_faults(faults) if faults is not None else None
+    injected = read_faults(faults) if faults is not None else None
     expected = sum(resource.custom for resource in graph.registered(plan))
     screen = Screen(console, plan, expected)
     try:
-        sandbox = _open(plan, directory, root, bad_days)
+        sandbox = _open(plan, directory, root, injected)
     except InputError:
         if not keep:
             shutil.rmtree(directory, ignore_errors=True)
@@ -77,13 +77,13 @@ def read_faults(path: Path) -> str:
     return text
 
 
-def _open(plan: Plan, directory: Path, root: Path, bad_days: str | None) -> Sandbox:
+def _open(plan: Plan, directory: Path, root: Path, injected: str | None) -> Sandbox:
     try:
         sandbox = open_sandbox(plan.stack, directory, root=root)
     except OSError as error:
         raise InputError(Fault(str(directory), "", f"can't be made ({error.strerror}); name a new directory")) from None
-    if bad_days is not None:
-        sandbox.set_bad_days(plan, bad_days)
+    if injected is not None:
+        sandbox.set_faults(plan, injected)
     return sandbox
 
 

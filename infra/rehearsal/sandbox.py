@@ -62,7 +62,7 @@ class Sandbox:
         document["config"] = {**others, **{f"{prefix}{key}": value for key, value in own.items()}}
         self.stack_file.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
 
-    def set_bad_days(self, plan: Plan, faults: str | None = None) -> None:
+    def set_faults(self, plan: Plan, faults: str | None = None) -> None:
         """Give the simulated subscription the quota that the plan counts on, and switch faults on or off.
 
         `faults` is the text of a fault file of the simulator; a quota in it wins over the plan's.
@@ -126,7 +126,7 @@ def open_sandbox(
         {f"{stack_file.PROJECT}:{key}": automation.ConfigValue(value, secret=True) for key, value in generated.items()}
     )
     sandbox = Sandbox(directory, stack_name, stack, generated, found)
-    sandbox.set_bad_days(plan)
+    sandbox.set_faults(plan)
     standing.put(plan, sandbox.azure_state)
     return sandbox
 

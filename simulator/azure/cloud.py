@@ -12,11 +12,11 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from simulator.azure import bad_days, references
-from simulator.azure.bad_days import BadDay
+from simulator.azure import fault_injection, references
 from simulator.azure.check import open_enum_errors
 from simulator.azure.diff import normal_location
 from simulator.azure.errors import ArmError, InitFailedError, PlainError, conflict, not_found
+from simulator.azure.fault_injection import InjectedFault
 from simulator.azure.faults import Operation
 from simulator.azure.outputs import build_outputs
 from simulator.azure.paths import group_of, parent_of, path_of
@@ -116,8 +116,8 @@ class Cloud:
         with self.store.transaction() as state:
             running = self._begin(request, kind, resource_id, state)
             try:
-                running.day = bad_days.strike(running.op, (running.op.name, request.logical_name))
-                running.op.run_command = running.day.run_command
+                running.fault = fault_injection.apply(running.op, (running.op.name, request.logical_name))
+                running.op.run_command = running.fault.run_command
                 self._accept(running)
             except (ArmError, PlainError) as error:
                 running.close(state, "failed", error)
@@ -253,7 +253,7 @@ class Cloud:
             outcome.refusal = not_found(op.id)
             running.close(op.state, "failed", outcome.refusal)
             return
-        outcome.failure = running.late or running.day.failure or rules_for(op.key).settled(op, resource)
+        outcome.failure = running.late or running.fault.failure or rules_for(op.key).settled(op, resource)
         if "provisioningState" in op.schema.outputs:
             resource.properties["provisioningState"] = "Failed" if outcome.failure else "Succeeded"
         inputs = running.request.inputs
@@ -263,7 +263,7 @@ class Cloud:
 
     def _delay_s(self, running: _Running) -> float:
         rules = rules_for(running.op.key)
-        delay = running.day.delay_s + rules.typical_seconds * self.settings.time_scale
+        delay = running.fault.delay_s + rules.typical_seconds * self.settings.time_scale
         return max(delay, self.settings.hold_s) if rules.exclusive(running.op) else delay
 
     def _wait(self, delay_s: float, timeout_s: float) -> PlainError | None:
@@ -281,14 +281,14 @@ class _Running:
     op: Op
     request: Request
     record: OperationRecord
-    day: BadDay = field(default_factory=BadDay)
+    fault: InjectedFault = field(default_factory=InjectedFault)
     late: PlainError | None = None
     outputs: dict[str, Any] = field(default_factory=dict)  # as computed, before secrets were taken out
 
     def refuse(self) -> None:
         """Raise the faults' refusal, if there is one."""
-        if self.day.refusal is not None:
-            raise self.day.refusal
+        if self.fault.refusal is not None:
+            raise self.fault.refusal
 
     def close(self, state: State, status: str, error: BaseException | None = None) -> None:
         """Write down how it ended."""

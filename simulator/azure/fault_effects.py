@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from simulator.azure.bad_days import BadDay
 from simulator.azure.errors import ArmError
+from simulator.azure.fault_injection import InjectedFault
 from simulator.azure.faults import (
     CapacityCode,
     CapacityFault,
@@ -15,7 +15,7 @@ from simulator.azure.faults import (
     SlowFault,
     ThrottleFault,
     load,
-    strikes,
+    matching,
 )
 from simulator.azure.rules.base import Op
 from simulator.azure.rules.quota import exceeded
@@ -23,27 +23,27 @@ from simulator.azure.rules.sizes import family_of, vcpus_of
 from simulator.plugin.values import dig
 
 
-def strike(op: Op, names: tuple[str, ...]) -> BadDay:
-    """What today's faults do to this operation.
+def apply(op: Op, names: tuple[str, ...]) -> InjectedFault:
+    """What the faults do to this operation.
 
     Raises:
         SimulatorError: the fault file is wrong.
     """
     plan = load()
     op.state.quota["*"] = dict(plan.quota)
-    day = BadDay()
-    for fault in strikes(plan, op.state.fault_uses, op.kind, op.key, names):
+    injected = InjectedFault()
+    for fault in matching(plan, op.state.fault_uses, op.kind, op.key, names):
         refusal = _refusal(op, fault)
-        if refusal is not None and day.refusal is None:
-            day.refusal = ArmError(refusal.status, refusal.code, fault.message or refusal.message)
+        if refusal is not None and injected.refusal is None:
+            injected.refusal = ArmError(refusal.status, refusal.code, fault.message or refusal.message)
         if isinstance(fault, PartialFault):
             text = fault.message or "An internal execution error occurred. Please retry later."
-            day.failure = ArmError(200, fault.code, text)
+            injected.failure = ArmError(200, fault.code, text)
         elif isinstance(fault, SlowFault):
-            day.delay_s += fault.delay_s
+            injected.delay_s += fault.delay_s
         elif isinstance(fault, RunCommandFault):
-            day.run_command = fault
-    return day
+            injected.run_command = fault
+    return injected
 
 
 def _refusal(op: Op, fault: Fault) -> ArmError | None:

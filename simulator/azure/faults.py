@@ -1,4 +1,4 @@
-"""Bad days on demand: quota, capacity, conflicts, slowness, failing nodes, half-made resources, throttling.
+"""Faults on demand: quota, capacity, conflicts, slowness, failing nodes, half-made resources, throttling.
 
 Read from `AZURE_SIMULATOR_FAULTS` at every operation: the name of a YAML file, or the YAML text itself.
 """
@@ -26,7 +26,7 @@ INLINE = f"{VARIABLE} (inline)"
 
 @verify(UNIQUE)
 class Operation(StrEnum):
-    """What the engine asks of a resource, and what a fault can strike."""
+    """What the engine asks of a resource, and what a fault can apply to."""
 
     CREATE = "create"
     UPDATE = "update"
@@ -48,7 +48,7 @@ class _Model(BaseModel):
 
 
 class Match(_Model):
-    """Which resources a fault strikes; `*` and `?` as in file names, case ignored."""
+    """Which resources a fault applies to; `*` and `?` as in file names, case ignored."""
 
     type: str = Field(default="*", description="Resource type without the package: `compute:VirtualMachine`.")
     name: str = Field(default="*", description="Azure name or logical name.")
@@ -57,7 +57,7 @@ class Match(_Model):
 class _Fault(_Model):
     match: Match = Match()
     operations: tuple[Operation, ...] = Field(default=(Operation.CREATE, Operation.UPDATE), min_length=1)
-    times: int | None = Field(default=None, ge=1, description="How many operations it strikes; absent: every one.")
+    times: int | None = Field(default=None, ge=1, description="How many operations it applies to; absent: every one.")
     message: str | None = Field(default=None, description="Text in place of the usual one.")
 
 
@@ -171,15 +171,15 @@ def _parse(text: str, where: str) -> FaultPlan:
 
 
 def key_of(fault: Fault, index: int) -> str:
-    """Names a fault in the counter of its strikes; editing the fault starts a new count."""
+    """Names a fault in the counter of its uses; editing the fault starts a new count."""
     return hashlib.sha256(f"{index}:{fault.model_dump_json()}".encode()).hexdigest()[:16]
 
 
-def strikes(
+def matching(
     plan: FaultPlan, uses: dict[str, int], operation: Operation, type_key: str, names: tuple[str, ...]
 ) -> list[Fault]:
-    """Faults that strike this operation now; their counters in `uses` go up."""
-    struck: list[Fault] = []
+    """Faults that apply to this operation now; their counters in `uses` go up."""
+    found: list[Fault] = []
     for index, fault in enumerate(plan.faults):
         key = key_of(fault, index)
         if operation not in fault.operations or not _matches(fault.match, type_key, names):
@@ -187,8 +187,8 @@ def strikes(
         if fault.times is not None and uses.get(key, 0) >= fault.times:
             continue
         uses[key] = uses.get(key, 0) + 1
-        struck.append(fault)
-    return struck
+        found.append(fault)
+    return found
 
 
 def _matches(match: Match, type_key: str, names: tuple[str, ...]) -> bool:

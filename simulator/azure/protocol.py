@@ -17,7 +17,7 @@ import grpc
 from google.protobuf import any_pb2, empty_pb2, struct_pb2
 from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc, plugin_pb2, provider_pb2, provider_pb2_grpc, status_pb2
 
-from simulator.azure import bad_days, schema
+from simulator.azure import fault_injection, schema
 from simulator.azure.check import apply_defaults, failures
 from simulator.azure.cloud import Cloud, Request
 from simulator.azure.diff import Change, Kind, diff
@@ -140,7 +140,7 @@ class SimulatedAzureNative(provider_pb2_grpc.ResourceProviderServicer):  # type:
     def Configure(self, request: Any, context: grpc.ServicerContext) -> Any:
         """Take the default location; say on the screen that nothing here is real."""
         self._config = {key.split(":")[-1]: value for key, value in request.variables.items()}
-        bad_days.check()
+        fault_injection.check()
         self._log(
             f"azure-native is simulated: nothing is created in a cloud; its state is {self.cloud.store.path.name}"
         )

@@ -46,10 +46,10 @@ class Life:
     def grant_vcpus(self, count: int) -> None:
         """Raise the quota, in the stack file and in the simulated subscription."""
         self.edit(lambda settings: settings["nodes"].update(quota_vcpus=count))
-        self.bad_days(None)
+        self.faults(None)
 
-    def bad_days(self, faults: str | None) -> None:
-        self.sandbox.set_bad_days(self.plan(), faults)
+    def faults(self, faults: str | None) -> None:
+        self.sandbox.set_faults(self.plan(), faults)
 
     def plan(self) -> Plan:
         return program.load_plan(self.sandbox.stack_name, self.sandbox.directory)

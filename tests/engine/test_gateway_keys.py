@@ -114,7 +114,7 @@ def test_no_key_stands_in_what_the_command_says(created: Life, endpoint: str) ->
 def test_a_script_must_say_that_it_means_it(created: Life, endpoint: str) -> None:
     done = infra(created, endpoint, "keys", "rotate", "-s", "dev", NAME)
     assert done.returncode == 2
-    assert "add --yes. The secondary key of developers/playground stops to work at once" in done.stderr
+    assert "add --yes. The secondary key of developers/playground stops working at once" in done.stderr
 
 
 def test_what_others_made_is_listed(created: Life, endpoint: str) -> None:

@@ -1,4 +1,4 @@
-"""`infra rehearse` as a person runs it: the whole command, its JSON, and a bad day."""
+"""`infra rehearse` as a person runs it: the whole command, its JSON, and a fault."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_the_whole_life_as_json(pulumi_engine: engine.Engine) -> None:
     assert "simulated" in done.stderr
 
 
-def test_a_bad_day_ends_with_a_sentence_a_next_step_and_everything_kept(tmp_path: Path) -> None:
+def test_a_fault_ends_with_a_sentence_a_next_step_and_everything_kept(tmp_path: Path) -> None:
     faults = tmp_path / "quota.yaml"
     faults.write_text(QUOTA)
     kept = tmp_path / "kept"

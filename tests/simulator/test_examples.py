@@ -1,4 +1,4 @@
-"""The bad days that come with the simulator are valid, and do what their first line says."""
+"""The faults that come with the simulator are valid, and do what their first line says."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from simulator.azure import faults
 EXAMPLES = sorted((Path(faults.__file__).parents[1] / "examples").glob("*.yaml"))
 
 
-def test_there_is_one_for_each_bad_day_of_the_runbook() -> None:
+def test_there_is_one_for_each_fault_of_the_runbook() -> None:
     assert [path.stem for path in EXAMPLES] == ["busy", "no-capacity", "node-does-not-serve", "quota"]
 
 

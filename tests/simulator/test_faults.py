@@ -1,4 +1,4 @@
-"""Bad days: each kind, whom it strikes, how often; and what a wrong fault file says."""
+"""Fault injection: each kind, what it applies to, how often; and what a wrong fault file says."""
 
 import pytest
 

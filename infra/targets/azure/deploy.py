@@ -1,4 +1,4 @@
-"""The stack on Azure: composition only, from the ground up: each component gets what those before it made."""
+"""The stack on Azure: composition only. Each component gets what those before it made."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def _subscription_keys(plan: Plan, ground: _Ground, gateway: Gateway) -> None:
 
 
 def _watch(plan: Plan, ground: _Ground) -> None:
-    """A gateway of somebody else's keeps its logs, so there alerts have nothing to ask."""
+    """The logs of an existing gateway go to its owner's workspace, so alerts cannot query them."""
     Watch(
         "watch",
         WatchArgs(

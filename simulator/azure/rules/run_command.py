@@ -1,6 +1,6 @@
 """Managed run commands: the simulated node runs nothing, and says so.
 
-A script succeeds unless a `run_command` fault strikes. With `treatFailureAsDeploymentFailure` a failing script fails
+A script succeeds unless a `run_command` fault applies. With `treatFailureAsDeploymentFailure` a failing script fails
 the deployment after the resource exists, as in Azure: the engine keeps it and the next `up` runs it again.
 """
 

@@ -1,4 +1,4 @@
-"""A node that stages models, for tests: its store, its copies, and bad days for them."""
+"""A node that stages models, for tests: its store, its copies, and faults for them."""
 
 from __future__ import annotations
 

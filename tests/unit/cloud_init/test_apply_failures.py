@@ -1,4 +1,4 @@
-"""The bundle's program on bad days: the old bundle serves on, or serves again; the reason is one sentence."""
+"""The bundle's program when something fails: the old bundle serves on, or serves again; the reason is one sentence."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ WANTED = {
 
 
 class Azure:
-    """Both services behind one port, with switches for bad days."""
+    """Both services behind one port, with switches for faults."""
 
     def __init__(self) -> None:
         self.secrets = {"backend-key": "canary-key", "model-hub-token": "canary-hub"}

@@ -91,7 +91,7 @@ def test_validate_as_json_carries_the_faults() -> None:
 
 def test_an_empty_fault_file_means_a_good_day(tmp_path: Path) -> None:
     sandbox = Sandbox(tmp_path, "dev", _StackWithVariables(), {}, None)  # type: ignore[arg-type]
-    sandbox.set_bad_days(load_plan("dev"), "\n")
+    sandbox.set_faults(load_plan("dev"), "\n")
     assert sandbox.stack.workspace.env_vars["AZURE_SIMULATOR_FAULTS"].startswith("quota:")
 
 

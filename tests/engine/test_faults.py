@@ -1,4 +1,4 @@
-"""What users see on a bad day, and that the next `up` puts it right."""
+"""What users see when a fault is injected, and that the next `up` puts it right."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def explained(life: Life, text: str) -> failures.Failure:
 
 
 def test_a_used_up_quota_is_one_sentence_and_what_was_made_is_kept(life: Life) -> None:
-    life.bad_days(QUOTA)
+    life.faults(QUOTA)
     text, _ = life.fail(life.sandbox.stack.up)
     failure = explained(life, text)
     assert "quota for StandardNCadsH100v5Family in eastus2 is used up" in failure.what
@@ -49,7 +49,7 @@ def test_a_used_up_quota_is_one_sentence_and_what_was_made_is_kept(life: Life) -
 
 
 def test_no_capacity_is_told_apart_from_quota(life: Life) -> None:
-    life.bad_days(CAPACITY)
+    life.faults(CAPACITY)
     text, _ = life.fail(life.sandbox.stack.up)
     failure = explained(life, text)
     assert failure.what.startswith("Azure has no free Standard_NC40ads_H100_v5 in eastus2")
@@ -57,13 +57,13 @@ def test_no_capacity_is_told_apart_from_quota(life: Life) -> None:
 
 
 def test_a_node_that_does_not_serve_fails_the_deployment_with_its_log(life: Life) -> None:
-    life.bad_days(NODE_DOES_NOT_SERVE)
+    life.faults(NODE_DOES_NOT_SERVE)
     text, _ = life.fail(life.sandbox.stack.up)
     assert explained(life, text).what.startswith("The node came up but does not serve")
 
 
 def test_the_next_up_succeeds_and_then_nothing_is_left_to_do(life: Life) -> None:
-    life.bad_days(None)
+    life.faults(None)
     life.up()
     assert len(life.azure.of_type("compute:VirtualMachine")) == 2
     assert life.preview().touched() == {}
@@ -89,11 +89,11 @@ def test_a_secret_in_plain_text_stops_the_program_without_repeating_it(life: Lif
 
 
 def test_a_busy_azure_is_said_to_be_busy(life: Life) -> None:
-    life.bad_days(BUSY)
+    life.faults(BUSY)
     life.edit(lambda settings: settings["tags"].update(owner="somebody-else"))
     text, _ = life.fail(life.sandbox.stack.up)
     assert "busy" in explained(life, text).what
-    life.bad_days(None)
+    life.faults(None)
     life.up()
     assert life.preview().touched() == {}
 

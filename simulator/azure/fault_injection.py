@@ -1,4 +1,4 @@
-"""Bad days, as an operation feels them. The machinery behind (pydantic, YAML) is only loaded when faults are on."""
+"""Fault injection, as an operation meets it. What reads fault files (pydantic, YAML) is loaded only when needed."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class BadDay:
-    """What the faults do to one operation; on a good day, nothing."""
+class InjectedFault:
+    """What the faults do to one operation; nothing, unless one applies to it."""
 
     refusal: ArmError | None = None  # the request is not accepted
     failure: ArmError | None = None  # it is, and fails afterwards
@@ -41,15 +41,15 @@ def check() -> None:
         faults.load()
 
 
-def strike(op: Op, names: tuple[str, ...]) -> BadDay:
-    """The faults that strike this operation; their counters go up, and quota limits from the file take effect.
+def apply(op: Op, names: tuple[str, ...]) -> InjectedFault:
+    """What the faults do to this operation; their counters go up, and quota limits from the file take effect.
 
     Raises:
         SimulatorError: the fault file is wrong.
     """
     op.state.quota["*"] = {}
     if not are_possible():
-        return BadDay()
+        return InjectedFault()
     from simulator.azure import fault_effects  # noqa: PLC0415 - see above
 
-    return fault_effects.strike(op, names)
+    return fault_effects.apply(op, names)

@@ -7,34 +7,26 @@ from __future__ import annotations
 
 from cloud_init.files import NodeFile, text_file
 from cloud_init.templating import render, text
-from plan.build_azure import Plan
+from plan.model import FleetPlan
 from plan.vocabulary import ModelStoreKind
 
 UNITS = "/etc/systemd/system"
 PROGRAMS = "/opt/huddle/bin"
 NFS_PACKAGE = "nfs-common"
-MODEL_DEVICE = "/dev/disk/huddle/models"
-"""The udev rules' name for the model disk, wherever it is attached."""
 
 
-def model_mount(plan: Plan) -> str:
+def model_mount(plan: FleetPlan) -> str:
     """The mount unit of the model store; systemd demands that its name is the escaped path."""
-    return plan.model_store.mount_path.strip("/").replace("-", r"\x2d").replace("/", "-") + ".mount"
+    return plan.paths.models.strip("/").replace("-", r"\x2d").replace("/", "-") + ".mount"
 
 
-def nfs_source(plan: Plan) -> str:
-    """The NFS share as Azure Files exports it: <account>.file.core.windows.net:/<account>/<share>."""
-    account = plan.names.storage_account
-    return f"{account}.file.core.windows.net:/{account}/{plan.names.file_share}"
-
-
-def packages(plan: Plan) -> tuple[str, ...]:
+def packages(plan: FleetPlan) -> tuple[str, ...]:
     """Debian packages that the disks need."""
-    of_store = (NFS_PACKAGE,) if plan.model_store.kind is ModelStoreKind.AZURE_FILES else ()
+    of_store = (NFS_PACKAGE,) if plan.store.kind is ModelStoreKind.AZURE_FILES else ()
     return ("mdadm", *of_store, "xfsprogs")
 
 
-def files(plan: Plan) -> tuple[NodeFile, ...]:
+def files(plan: FleetPlan) -> tuple[NodeFile, ...]:
     """Scripts, units and udev rules for every disk of a node."""
     return (
         text_file(f"{PROGRAMS}/huddle-nvme", text("disks/huddle-nvme"), 0o755),
@@ -45,9 +37,9 @@ def files(plan: Plan) -> tuple[NodeFile, ...]:
     )
 
 
-def _model_store(plan: Plan) -> tuple[NodeFile, ...]:
+def _model_store(plan: FleetPlan) -> tuple[NodeFile, ...]:
     unit = f"{UNITS}/{model_mount(plan)}"
-    match plan.model_store.kind:
+    match plan.store.kind:
         case ModelStoreKind.SHARED_DISK:
             return (
                 text_file(
@@ -56,4 +48,4 @@ def _model_store(plan: Plan) -> tuple[NodeFile, ...]:
                 text_file(unit, render("disks/shared-disk.mount.j2", plan=plan)),
             )
         case ModelStoreKind.AZURE_FILES:
-            return (text_file(unit, render("disks/azure-files.mount.j2", plan=plan, nfs_source=nfs_source(plan))),)
+            return (text_file(unit, render("disks/azure-files.mount.j2", plan=plan)),)

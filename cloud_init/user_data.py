@@ -7,12 +7,13 @@ ports, models, prompts and products do not: they come with the bundle, so that c
 from __future__ import annotations
 
 import base64
+from dataclasses import dataclass
 
 from cloud_init import disks
 from cloud_init.bundle import node_facts
 from cloud_init.files import NodeFile, text_file
 from cloud_init.templating import render, text
-from plan.build_azure import NodePlan, Plan
+from plan.model import FleetPlan, NodePlan
 
 CUSTOM_DATA_LIMIT = 65_535
 """Azure's limit on the decoded bytes (docs/facts/azure.md#custom-data); for us it holds for the base64 text, too."""
@@ -23,25 +24,34 @@ class CustomDataTooLargeError(ValueError):
     """The rendered user-data would be refused by Azure."""
 
 
-def user_data(plan: Plan, node: NodePlan) -> str:
+@dataclass(frozen=True)
+class Login:
+    """The operators' account on a new machine, and the OpenSSH public keys that open it."""
+
+    name: str
+    ssh_public_keys: tuple[str, ...]
+
+
+def user_data(plan: FleetPlan, node: NodePlan, login: Login) -> str:
     """The cloud-config of one node, as YAML text."""
     return render(
         "user-data/user-data.yaml.j2",
         plan=plan,
         node=node,
+        login=login,
         packages=node_facts.packages(plan),
         files=_files(plan, node),
         model_mount=disks.model_mount(plan),
     )
 
 
-def custom_data(plan: Plan, node: NodePlan) -> str:
+def custom_data(plan: FleetPlan, node: NodePlan, login: Login) -> str:
     """The user-data as Azure takes it: base64.
 
     Raises:
         CustomDataTooLargeError: at 64 KiB or more.
     """
-    encoded = base64.b64encode(user_data(plan, node).encode()).decode()
+    encoded = base64.b64encode(user_data(plan, node, login).encode()).decode()
     if len(encoded) > CUSTOM_DATA_LIMIT:
         raise CustomDataTooLargeError(
             f"customData of {node.name} has {len(encoded)} bytes; Azure allows {CUSTOM_DATA_LIMIT}. "
@@ -50,7 +60,7 @@ def custom_data(plan: Plan, node: NodePlan) -> str:
     return encoded
 
 
-def _files(plan: Plan, node: NodePlan) -> tuple[NodeFile, ...]:
+def _files(plan: FleetPlan, node: NodePlan) -> tuple[NodeFile, ...]:
     return (
         text_file("/etc/hosts", render("etc/hosts.j2", nodes=(node,))),
         text_file(f"{disks.PROGRAMS}/huddle-hold", text("user-data/huddle-hold"), 0o755),

@@ -9,7 +9,8 @@ import pulumi
 from pulumi_azure_native import compute, devtestlab, network
 
 from components.scope import StackScope
-from plan.build_azure import ComputePlan, NodePlan
+from plan.model import NodePlan
+from plan.model_azure import ComputePlan
 from plan.vocabulary import Priority
 
 RUN_COMMAND_NAME = "huddle-apply"
@@ -42,7 +43,7 @@ class GpuNodeArgs:
     Without a script nothing is run by Azure: the bundle comes another way (components/remote_node.py).
 
     `vm_after`: the VM that attached the shared disk before this one. `apply_after`: what the script needs (secrets,
-    roles, endpoints). `ultra_disk`: the model disk is an Ultra disk, which a VM must be told at creation.
+    roles, endpoints).
     """
 
     scope: StackScope
@@ -51,13 +52,12 @@ class GpuNodeArgs:
     subnet_id: pulumi.Input[str]
     identity_id: pulumi.Input[str]
     model_disk_id: pulumi.Input[str] | None
-    model_disk_lun: int
+    model_disk_lun: int | None
     custom_data: pulumi.Input[str]
     apply_script: pulumi.Input[str] | None
     bundle_digest: str
     vm_after: pulumi.Resource | None
     apply_after: Sequence[pulumi.Resource]
-    ultra_disk: bool = False
     secrets_version: pulumi.Input[str] | None = None
 
 
@@ -136,7 +136,7 @@ class GpuNode(pulumi.ComponentResource):
             os_profile=self._os_profile(),
             storage_profile=self._storage_profile(),
             additional_capabilities=(
-                compute.AdditionalCapabilitiesArgs(ultra_ssd_enabled=True) if args.ultra_disk else None
+                compute.AdditionalCapabilitiesArgs(ultra_ssd_enabled=True) if args.compute.ultra_disk else None
             ),
             network_profile=compute.NetworkProfileArgs(
                 network_interfaces=[

@@ -11,7 +11,7 @@ from pulumi_azure_native import compute, storage
 from components.private_endpoint import PrivateEndpoint, PrivateEndpointArgs
 from components.scope import StackScope
 from plan.azure_facts import SHARED_DISKS
-from plan.build_azure import ModelStorePlan
+from plan.model_azure import ModelStorePlan
 from plan.vocabulary import DiskSku, ModelStoreKind
 
 _ZONE_REDUNDANT = (DiskSku.PREMIUM_ZRS, DiskSku.STANDARD_SSD_ZRS)

@@ -11,8 +11,8 @@ from pulumi_azure_native import network
 
 from components.scope import StackScope
 from plan.azure_network import AddressPlan
-from plan.ports import NsgRule
-from plan.vocabulary import SUBNETS, Zone
+from plan.azure_security_rules import NsgRule
+from plan.vocabulary import SUBNETS, Segment
 
 _PREFIX_LENGTH = 31
 """Two public addresses, of which one is in use: partners allow a range that outlives a change of the address."""
@@ -29,7 +29,7 @@ class NetworkArgs:
 
     scope: StackScope
     addresses: AddressPlan
-    security_rules: Mapping[Zone, tuple[NsgRule, ...]]
+    security_rules: Mapping[Segment, tuple[NsgRule, ...]]
     gateway_delegation: str | None
     zone: str | None = None
     existing_vnet: str | None = None
@@ -46,7 +46,7 @@ class Network(pulumi.ComponentResource):
 
     vnet_id: pulumi.Output[str]
     """ARM id of the VNet."""
-    subnet_ids: Mapping[Zone, pulumi.Output[str]]
+    subnet_ids: Mapping[Segment, pulumi.Output[str]]
     """ARM ids of the subnets that exist in this stack."""
     nat_address: pulumi.Output[str]
     """The public address that the world sees the nodes come from."""
@@ -88,7 +88,7 @@ class Network(pulumi.ComponentResource):
 
     def _join_vnet(self, name: str, args: NetworkArgs, vnet_id: str) -> None:
         _, _, _, _, group, _, _, _, vnet_name = vnet_id.split("/")
-        made: dict[Zone, network.Subnet] = {}
+        made: dict[Segment, network.Subnet] = {}
         for zone in self._groups:
             made[zone] = network.Subnet(
                 f"{name}-{zone}-subnet",
@@ -101,7 +101,7 @@ class Network(pulumi.ComponentResource):
         self.vnet_id, self.ready = pulumi.Output.from_input(vnet_id), list(made.values())[-1]
         self.subnet_ids = {zone: subnet.id for zone, subnet in made.items()}
 
-    def _security_group(self, name: str, zone: Zone, args: NetworkArgs) -> network.NetworkSecurityGroup:
+    def _security_group(self, name: str, zone: Segment, args: NetworkArgs) -> network.NetworkSecurityGroup:
         return network.NetworkSecurityGroup(
             f"{name}-{zone}-nsg",
             resource_group_name=args.scope.resource_group_name,
@@ -151,17 +151,17 @@ class Network(pulumi.ComponentResource):
         )
         return nat, address
 
-    def _subnet(self, zone: Zone, args: NetworkArgs) -> dict[str, Any]:
+    def _subnet(self, zone: Segment, args: NetworkArgs) -> dict[str, Any]:
         """One subnet, complete: what is left out here is taken away from a live subnet by the next update."""
-        lent_to = args.gateway_delegation if zone is Zone.GATEWAY else None
+        lent_to = args.gateway_delegation if zone is Segment.GATEWAY else None
         return {
             "address_prefix": str(args.addresses.subnets[zone]),
             "network_security_group": network.NetworkSecurityGroupArgs(id=self._groups[zone].id),
-            "nat_gateway": network.SubResourceArgs(id=self._nat.id) if zone is Zone.NODES else None,
+            "nat_gateway": network.SubResourceArgs(id=self._nat.id) if zone is Segment.NODES else None,
             "delegations": [network.DelegationArgs(name="gateway", service_name=lent_to)] if lent_to else None,
             # Without this, security rules do not apply to private endpoints at all.
             "private_endpoint_network_policies": (
-                "NetworkSecurityGroupEnabled" if zone is Zone.ENDPOINTS else "Disabled"
+                "NetworkSecurityGroupEnabled" if zone is Segment.ENDPOINTS else "Disabled"
             ),
             # Only settable at creation (docs/facts/azure.md#outbound-access). Other subnets have their own way out.
             "default_outbound_access": False,
@@ -185,7 +185,7 @@ def _rule(rule: NsgRule, addresses: AddressPlan) -> network.SecurityRuleArgs:
     )
 
 
-def _prefix(zone: Zone | None, addresses: AddressPlan) -> str:
+def _prefix(zone: Segment | None, addresses: AddressPlan) -> str:
     """A subnet of ours as its range, anything else as Azure's service tag, nobody in particular as `*`."""
     if zone is None:
         return _ANY

@@ -17,7 +17,7 @@ from typing import Any
 
 from gateway_policies import render as policies
 from gateway_policies.entities import Entity, KeyParameter
-from plan.build_gateway import GatewayPlan
+from plan.model_gateway import GatewayPlan
 
 AZURE_KEY_HEADER = "api-key"
 _DEPLOYED = ("/chat/completions", "/completions", "/embeddings")

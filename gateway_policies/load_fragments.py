@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from huddle.errors import Fault, InputError
-from plan.build_azure import Plan
-from plan.build_gateway import PolicyFragmentPlan
-from plan.settings.gateway import PolicyFragments
+from plan.model_azure import AzurePlan
+from plan.model_gateway import PolicyFragmentPlan
+from plan.settings.azure_gateway import PolicyFragments
 
 
-def with_fragments(plan: Plan, wanted: PolicyFragments, root: Path, file: str) -> Plan:
+def with_fragments(plan: AzurePlan, wanted: PolicyFragments, root: Path, file: str) -> AzurePlan:
     """The plan with the fragments' texts; `file` names the stack file in errors.
 
     Raises:

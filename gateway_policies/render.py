@@ -22,7 +22,7 @@ from lxml import etree
 from gateway_policies.entities import Entity, KeyParameter
 from gateway_policies.rules import violations
 from gateway_policies.source import PolicyFault, lines, read
-from plan.build_gateway import GatewayPlan, ProductPlan
+from plan.model_gateway import GatewayPlan, GatewayProduct
 
 _INDENT = "  "
 _PART = "part"
@@ -64,7 +64,7 @@ def _errors(key_header: str) -> list[etree._Element]:
     return list(_filled(_file("errors.xml"), "errors.xml", {"key_header": key_header}, {}))
 
 
-def product_policy(product: ProductPlan) -> str:
+def product_policy(product: GatewayProduct) -> str:
     """A product's nodes, and its limits for each subscription: requests and tokens per minute, tokens per period.
 
     Which models it may call is the wrapper's to enforce, by the product header: the wrapper reads the body anyway and

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gateway_policies.load_fragments import with_fragments
 from huddle import registry
-from huddle.errors import InputError
-from plan import engines as fit
+from huddle.errors import Fault, InputError
+from infra import targets
 from plan import stack_file
-from plan.build_azure import Plan, build
-from plan.settings.azure import Settings
-from plan.vocabulary import Target
+from plan.engines import with_engines
+from plan.model import FleetPlan
+from plan.model_azure import AzurePlan
+from plan.settings.service import ServiceSettings
+from plan.targets import TARGETS
 
 
-def load_plan(stack: str, root: Path = stack_file.ROOT) -> Plan:
-    """The plan of a stack, from its file.
+def load_plan(stack: str, root: Path = stack_file.ROOT) -> FleetPlan:
+    """The plan of a stack, from its file, of its target's own class.
 
     Raises:
         InputError: the stack file is wrong.
@@ -23,16 +24,30 @@ def load_plan(stack: str, root: Path = stack_file.ROOT) -> Plan:
     return plan_of(stack_file.load(stack, root), stack, root)
 
 
-def plan_of(settings: Settings, stack: str, root: Path = stack_file.ROOT) -> Plan:
+def load_azure_plan(stack: str, root: Path = stack_file.ROOT) -> AzurePlan:
+    """The plan of a stack on Azure, for commands that are about Azure.
+
+    Raises:
+        InputError: the stack file is wrong, or its target is another one.
+    """
+    plan = load_plan(stack, root)
+    if not isinstance(plan, AzurePlan):
+        raise InputError(Fault(stack_file.label(stack), "target", f"is {plan.target}; this command is for azure only"))
+    return plan
+
+
+def plan_of(settings: ServiceSettings, stack: str, root: Path = stack_file.ROOT) -> FleetPlan:
     """The plan that settings make; `root` is the project's directory, which files in settings are relative to.
 
     Raises:
         InputError: a rule that spans fields is broken, a model does not fit its nodes, or a policy fragment is refused.
     """
-    models, file = registry.load(), f"stacks/Pulumi.{stack}.yaml"
-    catalogue = {served.name: served.model.name for served in models.served}
-    plan = build(settings, project=stack_file.PROJECT, stack=stack, catalogue=catalogue, file=file)
-    return with_fragments(fit.with_engines(plan, models, file), settings.gateway.policy_fragments, root, file)
+    models, file = registry.load(), stack_file.label(stack)
+    bases = {served.name: served.model.name for served in models.served}
+    build = TARGETS[settings.target].build
+    plan = with_engines(build(settings, project=stack_file.PROJECT, stack=stack, bases=bases, file=file), models, file)
+    complete: FleetPlan = targets.of(settings.target).complete(plan, settings, root, file)
+    return complete
 
 
 def main() -> None:
@@ -53,12 +68,6 @@ def main() -> None:
     register(plan)
 
 
-def register(plan: Plan) -> None:
+def register(plan: FleetPlan) -> None:
     """Hand a plan to its target."""
-    match plan.target:
-        case Target.AZURE:
-            from infra.targets.azure import deploy as azure  # noqa: PLC0415 - importing azure-native costs a second
-
-            azure.deploy(plan)
-        case _:  # `rules.check` refuses the others until they are built
-            raise AssertionError(plan.target)
+    targets.of(plan.target).deploy(plan)

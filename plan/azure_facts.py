@@ -177,6 +177,7 @@ class TierFacts:
     min_prefix: int  # the smallest subnet, as a prefix length
     injected: tuple[GatewayInbound, ...]  # ways in for which the gateway sits inside the VNet
     max_units: int
+    classic: bool  # runs on VMs of its own in the VNet, unlike the v2 tiers
     create_timeout: str  # Pulumi duration; classic tiers take tens of minutes
 
 
@@ -193,6 +194,7 @@ GATEWAY_TIERS: Mapping[GatewayTier, TierFacts] = MappingProxyType(
             min_prefix=29,
             injected=(GatewayInbound.PUBLIC, GatewayInbound.INTERNAL),
             max_units=1,
+            classic=True,
             create_timeout="120m",
         ),
         GatewayTier.PREMIUM: TierFacts(
@@ -202,6 +204,7 @@ GATEWAY_TIERS: Mapping[GatewayTier, TierFacts] = MappingProxyType(
             min_prefix=27,
             injected=(GatewayInbound.PUBLIC, GatewayInbound.INTERNAL),
             max_units=10,
+            classic=True,
             create_timeout="120m",
         ),
         GatewayTier.STANDARD_V2: TierFacts(
@@ -211,6 +214,7 @@ GATEWAY_TIERS: Mapping[GatewayTier, TierFacts] = MappingProxyType(
             min_prefix=27,
             injected=(),
             max_units=10,
+            classic=False,
             create_timeout="90m",
         ),
         GatewayTier.PREMIUM_V2: TierFacts(
@@ -224,6 +228,7 @@ GATEWAY_TIERS: Mapping[GatewayTier, TierFacts] = MappingProxyType(
             min_prefix=27,
             injected=(GatewayInbound.INTERNAL,),
             max_units=30,
+            classic=False,
             create_timeout="90m",
         ),
     }

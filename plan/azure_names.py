@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import UNIQUE, StrEnum, verify
 
-from plan.vocabulary import SUBNETS, Zone
+from plan.vocabulary import SUBNETS, Segment
 
 
 @verify(UNIQUE)
@@ -101,17 +101,17 @@ class Names:
         """The virtual network."""
         return f"{self.base}-vnet"
 
-    def subnet(self, zone: Zone) -> str:
+    def subnet(self, segment: Segment) -> str:
         """A subnet; Azure fixes Bastion's."""
-        return "AzureBastionSubnet" if zone is Zone.BASTION else zone.value
+        return "AzureBastionSubnet" if segment is Segment.BASTION else segment.value
 
-    def shared_subnet(self, zone: Zone) -> str:
+    def shared_subnet(self, segment: Segment) -> str:
         """A subnet in a VNet that others use too."""
-        return self.subnet(zone) if zone is Zone.BASTION else f"{self.base}-{zone.value}"
+        return self.subnet(segment) if segment is Segment.BASTION else f"{self.base}-{segment.value}"
 
-    def nsg(self, zone: Zone) -> str:
+    def nsg(self, segment: Segment) -> str:
         """The security group of a subnet."""
-        return f"{self.base}-{zone.value}-nsg"
+        return f"{self.base}-{segment.value}-nsg"
 
     @property
     def nat_gateway(self) -> str:
@@ -174,6 +174,11 @@ class Names:
     def file_share(self) -> str:
         """The NFS share, where model_store.kind is azure-files."""
         return "models"
+
+    @property
+    def nfs_source(self) -> str:
+        """The share as Azure Files exports it, `<account>.file.core.windows.net:/<account>/<share>`."""
+        return f"{self.storage_account}.file.core.windows.net:/{self.storage_account}/{self.file_share}"
 
     @property
     def workspace(self) -> str:
@@ -241,9 +246,9 @@ class Names:
             self.gateway_address,
         ):
             yield Kind.NETWORK, name
-        for zone in SUBNETS:
-            yield Kind.NETWORK, self.nsg(zone)
-            yield Kind.NETWORK, self.shared_subnet(zone)
+        for segment in SUBNETS:
+            yield Kind.NETWORK, self.nsg(segment)
+            yield Kind.NETWORK, self.shared_subnet(segment)
         for number in range(1, node_count + 1):
             yield Kind.VM, self.node(number)
             yield Kind.NETWORK, self.nic(number)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from enum import UNIQUE, StrEnum, verify
 from ipaddress import IPv4Address, IPv4Network
 from itertools import combinations
 from types import MappingProxyType
 
 from plan.settings.azure import Network
-from plan.vocabulary import Zone
+from plan.vocabulary import Segment
 
 AZURE_RESERVED_FIRST = 4
 """Azure keeps the first four addresses of a subnet (network, gateway, two for DNS) and the last one."""
@@ -24,22 +25,31 @@ PLATFORM_RANGES: tuple[IPv4Network, ...] = tuple(
 """Loopback, Azure's own DNS, link-local, multicast, broadcast: no VNet may hold them (the same FAQ)."""
 
 
+@verify(UNIQUE)
+class PrivateLink(StrEnum):
+    """Services that are reached by a private endpoint; the value is the DNS zone that holds the endpoint's name."""
+
+    VAULT = "privatelink.vaultcore.azure.net"
+    FILES = "privatelink.file.core.windows.net"
+    GATEWAY = "privatelink.azure-api.net"
+
+
 @dataclass(frozen=True)
 class AddressPlan:
-    """Ranges by zone, and the private address of each node (head first).
+    """Ranges by segment, and the private address of each node (head first).
 
-    `elsewhere` holds the zones whose subnet somebody else keeps: rules name their range, nobody makes them.
+    `elsewhere` holds the segments whose subnet somebody else owns: rules name their range, nobody makes them.
     """
 
     address_space: IPv4Network
-    subnets: Mapping[Zone, IPv4Network]
+    subnets: Mapping[Segment, IPv4Network]
     node_addresses: tuple[IPv4Address, ...]
-    elsewhere: frozenset[Zone] = frozenset()
+    elsewhere: frozenset[Segment] = frozenset()
 
     @property
-    def own_subnets(self) -> Mapping[Zone, IPv4Network]:
+    def own_subnets(self) -> Mapping[Segment, IPv4Network]:
         """The subnets that this program makes."""
-        own = {zone: subnet for zone, subnet in self.subnets.items() if zone not in self.elsewhere}
+        own = {segment: subnet for segment, subnet in self.subnets.items() if segment not in self.elsewhere}
         return MappingProxyType(own)
 
 
@@ -53,21 +63,21 @@ def plan_addresses(
 ) -> AddressPlan:
     """Lay out the VNet. Settings have passed `conflicts` before.
 
-    `gateway_elsewhere` is the range of a gateway that somebody else keeps.
+    `gateway_elsewhere` is the range of a gateway that somebody else owns.
     """
     subnets = {
-        Zone.NODES: network.nodes_subnet,
-        Zone.GATEWAY: gateway_elsewhere or network.gateway_subnet,
-        Zone.ENDPOINTS: network.endpoints_subnet,
+        Segment.NODES: network.nodes_subnet,
+        Segment.GATEWAY: gateway_elsewhere or network.gateway_subnet,
+        Segment.ENDPOINTS: network.endpoints_subnet,
     }
     if with_bastion:
-        subnets[Zone.BASTION] = network.bastion_subnet
+        subnets[Segment.BASTION] = network.bastion_subnet
     first = network.nodes_subnet.network_address + AZURE_RESERVED_FIRST
     return AddressPlan(
         address_space=network.address_space,
         subnets=MappingProxyType(subnets),
         node_addresses=tuple(first + index for index in range(node_count)),
-        elsewhere=frozenset({Zone.GATEWAY} if gateway_elsewhere else ()),
+        elsewhere=frozenset({Segment.GATEWAY} if gateway_elsewhere else ()),
     )
 
 

@@ -1,195 +1,46 @@
-"""The plan: everything that components, templates, rules and reports need to know about one stack. Pure.
-
-`build` turns checked settings into frozen dataclasses. Nothing downstream computes a name, an address or a port.
-"""
+"""From checked settings to the plan of a stack on Azure. Pure: nothing downstream computes a name, address or port."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from ipaddress import IPv4Address
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from huddle.errors import Fault, InputError
-from plan.azure_facts import VM_SIZES, VmSize, max_shares
+from plan.azure_facts import VM_SIZES, max_shares
 from plan.azure_names import Names, problem, stable_suffix
-from plan.azure_network import AddressPlan, plan_addresses
-from plan.build_gateway import BackendPlan, GatewayPlan, ProductPlan, gateway_plan
-from plan.ports import Flow, NsgRule, nsg_rules, port_table
+from plan.azure_network import AddressPlan, PrivateLink, plan_addresses
+from plan.azure_ports import platform_flows
+from plan.azure_security_rules import nsg_rules
+from plan.build_gateway import gateway_plan
+from plan.build_service import base_models, serving_plan
+from plan.model import Hardware, NodePlan
+from plan.model_azure import AccessPlan, AzurePlan, ComputePlan, ModelStorePlan, NetworkPlan
+from plan.placement import Placement
+from plan.ports import node_flows
 from plan.rules import azure as rules
-from plan.settings.azure import AutoShutdown, Image, Jupyter, Monitoring, Settings
-from plan.vocabulary import (
-    BastionSku,
-    Delivery,
-    DiskSku,
-    Environment,
-    ManagedTag,
-    ModelStoreKind,
-    Priority,
-    PrivateDnsKeeper,
-    Role,
-    Target,
-    Topology,
-    Zone,
-)
-
-__all__ = ["BackendPlan", "GatewayPlan", "Plan", "ProductPlan", "build"]
+from plan.settings.azure import AzureSettings
+from plan.vocabulary import Delivery, DiskSku, GatewayInbound, ManagedTag, ModelStoreKind, Role, Segment
 
 MODEL_DISK_LUN = 0
-MODELS_PATH = "/mnt/models"
-NVME_PATH = "/mnt/nvme"
+MODEL_DEVICE = "/dev/disk/huddle/models"
+"""The udev rules' name for the model disk, wherever it is attached."""
 
 
-@dataclass(frozen=True)
-class NodePlan:
-    """One GPU VM; `model` is the base model that its engine loads."""
-
-    number: int
-    name: str
-    role: Role
-    address: IPv4Address
-    model: str
-
-
-@dataclass(frozen=True)
-class ComputePlan:
-    """What all nodes have in common."""
-
-    size: VmSize
-    quota_vcpus: int
-    image: Image
-    zone: str | None
-    priority: Priority
-    os_disk_gib: int
-    admin_username: str
-    ssh_public_keys: tuple[str, ...]
-    auto_shutdown: AutoShutdown
-
-
-@dataclass(frozen=True)
-class ModelStorePlan:
-    """The shared model files."""
-
-    kind: ModelStoreKind
-    size_gib: int
-    sku: DiskSku
-    iops: int | None
-    mbps: int | None
-    max_shares: int
-    lun: int
-    mount_path: str
-
-
-@dataclass(frozen=True)
-class ServedModel:
-    """A served name (a model or an alias), its base model, its nodes, and the stack's own system prompt if any."""
-
-    name: str
-    base: str
-    nodes: tuple[int, ...]
-    system_prompt: str | None
-
-
-@dataclass(frozen=True)
-class EnginePlan:
-    """How the engine of a base model is laid out: GPUs that split each layer, and groups of layers in a row."""
-
-    base: str
-    tensor_parallel: int
-    pipeline_parallel: int
-
-
-@dataclass(frozen=True)
-class ServingPlan:
-    """What runs on the nodes. `engines` is filled by `plan.engines`, which knows the models' shapes."""
-
-    topology: Topology
-    models: tuple[ServedModel, ...]
-    wrapper_port: int
-    vllm_port: int
-    ray_gcs_port: int
-    ray_client_port: int
-    ray_dashboard_port: int
-    head_address: IPv4Address
-    engines: tuple[EnginePlan, ...] = ()
-
-    def engine(self, base: str) -> EnginePlan | None:
-        """The layout of a base model's engine."""
-        return next((engine for engine in self.engines if engine.base == base), None)
-
-
-@dataclass(frozen=True)
-class AccessPlan:
-    """Operators' way in."""
-
-    bastion_sku: BastionSku
-    tunnel: bool
-    delivery: Delivery
-    operator_object_ids: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class NetworkPlan:
-    """What of the network is not ours: a VNet that is there already, and who writes private endpoints' names."""
-
-    existing_vnet: str | None = None
-    private_dns: PrivateDnsKeeper = PrivateDnsKeeper.OWN
-
-
-@dataclass(frozen=True)
-class Plan:
-    """One stack, completely."""
-
-    project: str
-    stack: str
-    target: Target
-    environment: Environment
-    location: str
-    tags: Mapping[str, str]
-    names: Names
-    addresses: AddressPlan
-    ports: tuple[Flow, ...]
-    security_rules: Mapping[Zone, tuple[NsgRule, ...]]
-    compute: ComputePlan
-    nodes: tuple[NodePlan, ...]
-    model_store: ModelStorePlan
-    serving: ServingPlan
-    gateway: GatewayPlan
-    access: AccessPlan
-    monitoring: Monitoring
-    jupyter: Jupyter
-    network: NetworkPlan = NetworkPlan()
-
-    @property
-    def protect(self) -> bool:
-        """Whether data and gateway refuse deletion."""
-        return self.environment is Environment.PROD
-
-    @property
-    def has_bastion_subnet(self) -> bool:
-        """Whether Bastion needs a subnet and an address (the Developer SKU needs neither)."""
-        return Zone.BASTION in self.addresses.subnets
-
-    @property
-    def head(self) -> NodePlan:
-        """The first node: Ray's head."""
-        return self.nodes[0]
-
-
-def build(settings: Settings, *, project: str, stack: str, catalogue: Mapping[str, str], file: str) -> Plan:
+def build(settings: AzureSettings, *, project: str, stack: str, bases: Mapping[str, str], file: str) -> AzurePlan:
     """Check the rules that span fields and lay out the whole stack.
 
-    `catalogue` maps each name that the model registry serves to its base model; `file` names the source in errors.
+    `bases` maps each name that the model registry serves to its base model; `file` names the source in errors.
 
     Raises:
         InputError: a rule is broken, or a name would be refused by Azure.
     """
-    rules.check(settings, catalogue, file)
+    rules.check(settings, bases, file)
+    size = VM_SIZES[settings.nodes.size]
     names = Names(
         prefix=settings.name_prefix,
         stack=stack,
         suffix=stable_suffix(project, stack, settings.name_prefix, settings.name_salt),
-        gpu=VM_SIZES[settings.nodes.size].gpu.partition("-")[0],
+        gpu=size.gpu.partition("-")[0],
     )
     _check_names(names, settings, stack, file)
     existing = settings.gateway.existing
@@ -199,13 +50,28 @@ def build(settings: Settings, *, project: str, stack: str, catalogue: Mapping[st
         with_bastion=settings.access.bastion.sku.needs_subnet,
         gateway_elsewhere=existing.subnet if existing else None,
     )
-    table = port_table(settings)
-    nodes = _nodes(settings, names, addresses, catalogue)
-    return Plan(
+    numbers = settings.nodes.numbers
+    nodes = _nodes(settings, names, addresses, bases)
+    flows = tuple(
+        node_flows(
+            settings.serving, settings.jupyter, clients=(Segment.GATEWAY,), operators=tuple(_operators(settings))
+        )
+    )
+    platform = tuple(platform_flows(settings))
+    gateway = gateway_plan(settings, nodes, Placement(settings.serving, numbers), names.gateway)
+    store = _store(settings, names)
+    return AzurePlan(
         project=project,
         stack=stack,
         target=settings.target,
         environment=settings.environment,
+        serving=serving_plan(settings.serving, numbers, bases),
+        products=gateway.products,
+        nodes=nodes,
+        callers=addresses.subnets,
+        flows=flows,
+        store=store,
+        jupyter=settings.jupyter,
         location=settings.location,
         tags=MappingProxyType(
             {
@@ -217,13 +83,12 @@ def build(settings: Settings, *, project: str, stack: str, catalogue: Mapping[st
         ),
         names=names,
         addresses=addresses,
-        ports=table,
-        security_rules=MappingProxyType({zone: nsg_rules(zone, table) for zone in addresses.own_subnets}),
-        compute=_compute(settings),
-        nodes=nodes,
-        model_store=_model_store(settings),
-        serving=_serving(settings, nodes, catalogue),
-        gateway=gateway_plan(settings, nodes, names.gateway),
+        platform_flows=platform,
+        security_rules=MappingProxyType(
+            {segment: nsg_rules(segment, (*flows, *platform)) for segment in addresses.own_subnets}
+        ),
+        compute=_compute(settings, store),
+        gateway=gateway,
         access=AccessPlan(
             bastion_sku=settings.access.bastion.sku,
             tunnel=settings.access.bastion.tunnel,
@@ -231,12 +96,13 @@ def build(settings: Settings, *, project: str, stack: str, catalogue: Mapping[st
             operator_object_ids=settings.access.operator_object_ids,
         ),
         monitoring=settings.monitoring,
-        jupyter=settings.jupyter,
-        network=NetworkPlan(settings.network.existing_vnet, settings.network.private_dns),
+        network=NetworkPlan(
+            tuple(_private_links(settings)), settings.network.existing_vnet, settings.network.private_dns
+        ),
     )
 
 
-def _check_names(names: Names, settings: Settings, stack: str, file: str) -> None:
+def _check_names(names: Names, settings: AzureSettings, stack: str, file: str) -> None:
     faults = [
         Fault(file, "name_prefix", f"{sentence} (made from the prefix and the stack's name '{stack}')")
         for kind, name in names.checks(settings.nodes.count)
@@ -246,14 +112,29 @@ def _check_names(names: Names, settings: Settings, stack: str, file: str) -> Non
         raise InputError(faults[0])
 
 
+def _operators(settings: AzureSettings) -> Iterator[Segment]:
+    """Who may open a shell on a node."""
+    if settings.access.bastion.sku.needs_subnet:
+        yield Segment.BASTION
+    if settings.access.delivery is Delivery.SSH:  # who deploys sits in a peered network or behind a VPN
+        yield Segment.VIRTUAL_NETWORK
+
+
+def _private_links(settings: AzureSettings) -> Iterator[PrivateLink]:
+    """The services that have a private endpoint: the vault always, share and gateway where they are private."""
+    yield PrivateLink.VAULT
+    if settings.model_store.kind is ModelStoreKind.AZURE_FILES:
+        yield PrivateLink.FILES
+    if settings.gateway.inbound is GatewayInbound.PRIVATE_ENDPOINT:
+        yield PrivateLink.GATEWAY
+
+
 def _nodes(
-    settings: Settings, names: Names, addresses: AddressPlan, catalogue: Mapping[str, str]
+    settings: AzureSettings, names: Names, addresses: AddressPlan, bases: Mapping[str, str]
 ) -> tuple[NodePlan, ...]:
-    model_of = {
-        number: catalogue[name]
-        for name, placement in settings.serving.models.items()
-        for number in (placement.nodes or range(1, settings.nodes.count + 1))
-    }
+    model_of = base_models(settings.serving, settings.nodes.numbers, bases)
+    size = VM_SIZES[settings.nodes.size]
+    hardware = Hardware(gpu=size.gpu, gpus=size.gpus, vram_mib=size.vram_mib, fabric=size.fabric)
     return tuple(
         NodePlan(
             number=number,
@@ -261,12 +142,13 @@ def _nodes(
             role=Role.HEAD if number == 1 else Role.WORKER,
             address=address,
             model=model_of[number],
+            hardware=hardware,
         )
         for number, address in enumerate(addresses.node_addresses, start=1)
     )
 
 
-def _compute(settings: Settings) -> ComputePlan:
+def _compute(settings: AzureSettings, store: ModelStorePlan) -> ComputePlan:
     nodes = settings.nodes
     return ComputePlan(
         size=VM_SIZES[nodes.size],
@@ -278,41 +160,21 @@ def _compute(settings: Settings) -> ComputePlan:
         admin_username=nodes.admin_username,
         ssh_public_keys=settings.access.ssh_public_keys,
         auto_shutdown=nodes.auto_shutdown,
+        ultra_disk=store.kind is ModelStoreKind.SHARED_DISK and store.sku is DiskSku.ULTRA,
     )
 
 
-def _model_store(settings: Settings) -> ModelStorePlan:
+def _store(settings: AzureSettings, names: Names) -> ModelStorePlan:
     store = settings.model_store
+    shared = store.kind is ModelStoreKind.SHARED_DISK
     return ModelStorePlan(
         kind=store.kind,
+        source=MODEL_DEVICE if shared else names.nfs_source,
+        lun=MODEL_DISK_LUN if shared else None,
         size_gib=store.size_gib,
         sku=store.sku,
         iops=store.iops,
         mbps=store.mbps,
         # The ceiling, not the node count: maxShares can only change while the disk is detached from every node.
         max_shares=max_shares(store.sku, store.size_gib),
-        lun=MODEL_DISK_LUN,
-        mount_path=MODELS_PATH,
-    )
-
-
-def _serving(settings: Settings, nodes: tuple[NodePlan, ...], catalogue: Mapping[str, str]) -> ServingPlan:
-    ports = settings.serving.ports
-    return ServingPlan(
-        topology=settings.serving.topology,
-        models=tuple(
-            ServedModel(
-                name=name,
-                base=catalogue[name],
-                nodes=tuple(sorted(placement.nodes or (node.number for node in nodes))),
-                system_prompt=placement.system_prompt,
-            )
-            for name, placement in sorted(settings.serving.models.items())
-        ),
-        wrapper_port=ports.wrapper,
-        vllm_port=ports.vllm,
-        ray_gcs_port=ports.ray_gcs,
-        ray_client_port=ports.ray_client,
-        ray_dashboard_port=ports.ray_dashboard,
-        head_address=nodes[0].address,
     )

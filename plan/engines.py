@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeVar
 
 from huddle import planner
 from huddle.errors import Fault, InputError
 from huddle.registry import Registry
-from plan.build_azure import EnginePlan, Plan
+from plan.model import EnginePlan, FleetPlan, Hardware
 from plan.vocabulary import Topology
 
+P = TypeVar("P", bound=FleetPlan)
 
-def with_engines(plan: Plan, registry: Registry, file: str) -> Plan:
+
+def with_engines(plan: P, registry: Registry, file: str) -> P:
     """The plan with the layout of each base model's engine.
 
     Raises:
@@ -20,12 +23,18 @@ def with_engines(plan: Plan, registry: Registry, file: str) -> Plan:
     faults: list[Fault] = []
     engines: list[EnginePlan] = []
     for base in sorted({model.base for model in plan.serving.models}):
+        kinds = {node.hardware for node in plan.nodes if node.model == base}
+        if len(kinds) > 1:
+            sentence = f"is on nodes that differ: {_kinds(kinds)}; use one kind"
+            faults.append(Fault(file, f"serving.models.{base}", sentence))
+            continue
+        (hardware,) = kinds
         verdict = planner.check(
             registry.models[base],
-            gpu=plan.compute.size.gpu,
-            gpus_per_node=plan.compute.size.gpus,
+            gpu=hardware.gpu,
+            gpus_per_node=hardware.gpus,
             nodes=len(plan.nodes) if plan.serving.topology is Topology.DISTRIBUTED else 1,
-            fabric=plan.compute.size.fabric,
+            fabric=hardware.fabric,
         )
         if not verdict.fits:
             faults += [Fault(file, f"serving.models.{base}", reason) for reason in verdict.refusals]
@@ -42,3 +51,7 @@ def with_engines(plan: Plan, registry: Registry, file: str) -> Plan:
     if faults:
         raise InputError(*faults)
     return replace(plan, serving=replace(plan.serving, engines=tuple(engines)))
+
+
+def _kinds(kinds: set[Hardware]) -> str:
+    return ", ".join(sorted(f"{kind.gpus} x {kind.gpu} ({kind.fabric})" for kind in kinds))

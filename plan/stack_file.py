@@ -11,8 +11,9 @@ from typing import Any
 
 from huddle import yaml_source
 from huddle.errors import Fault, InputError
-from plan.settings.azure import LOCATION_KEY, SECRET_KEYS, Settings
+from plan.settings.service import ServiceSettings
 from plan.settings.validation import parse
+from plan.targets import DEFAULT, TARGETS, Targets
 
 PROJECT = "h100-inference"
 ROOT = Path(__file__).resolve().parent.parent
@@ -37,31 +38,36 @@ def names(root: Path = ROOT) -> list[str]:
     )
 
 
-def load(stack: str, root: Path = ROOT) -> Settings:
+def load(stack: str, root: Path = ROOT, targets: Targets = TARGETS) -> ServiceSettings:
     """Read and check one stack file.
 
     Raises:
         InputError: the stack is missing, is not YAML, holds a secret in plain text, or has a wrong key.
     """
     config = read(stack, root)
-    refuse_plain_secrets((key for key, value in config.items() if _is_encrypted(value)), config, stack)
+    refuse_plain_secrets((key for key, value in config.items() if _is_encrypted(value)), config, stack, targets)
     refuse_what_looks_secret(config, stack)
-    return from_values(config, stack)
+    return from_values(config, stack, targets)
 
 
-def refuse_plain_secrets(encrypted: Iterable[str], keys: Iterable[str], stack: str) -> None:
+def secret_keys(targets: Targets = TARGETS) -> tuple[str, ...]:
+    """Every config key that is a secret on some target."""
+    return tuple(dict.fromkeys(secret.key for target in targets.values() for secret in target.settings.secrets))
+
+
+def refuse_plain_secrets(encrypted: Iterable[str], keys: Iterable[str], stack: str, targets: Targets = TARGETS) -> None:
     """Let a secret stand in a config in no other way than encrypted.
 
     Raises:
         InputError: with one fault for each secret in plain text; its value is not repeated.
     """
     safe, present = set(encrypted), set(keys)
-    exposed = [key for key in SECRET_KEYS if f"{PROJECT}:{key}" in present - safe]
+    exposed = [key for key in secret_keys(targets) if f"{PROJECT}:{key}" in present - safe]
     if exposed:
         command = "`pulumi config set --secret {} -s {}`"
         raise InputError(
             *(
-                Fault(_label(stack), key, f"is a secret in plain text; remove it and run {command.format(key, stack)}")
+                Fault(label(stack), key, f"is a secret in plain text; remove it and run {command.format(key, stack)}")
                 for key in exposed
             )
         )
@@ -75,7 +81,7 @@ def refuse_what_looks_secret(config: Mapping[str, Any], stack: str) -> None:
     """
     own = {key: value for key, value in config.items() if not _is_encrypted(value)}
     faults = [
-        Fault(_label(stack), where.removeprefix(f"{PROJECT}:"), "looks like a secret in plain text; remove it")
+        Fault(label(stack), where.removeprefix(f"{PROJECT}:"), "looks like a secret in plain text; remove it")
         for where, name, text in _texts(own)
         if SECRET_SHAPES.search(text) or SECRET_NAMES.search(name)
     ]
@@ -98,7 +104,7 @@ def _texts(value: Any, where: str = "", name: str = "") -> Iterator[tuple[str, s
 def read(stack: str, root: Path = ROOT) -> dict[str, Any]:
     """The `config` mapping of a stack file, as written, keys with their namespace."""
     path = path_of(stack, root)
-    file = _label(stack)
+    file = label(stack)
     if not STACK_NAME.fullmatch(stack):
         allowed = "lower-case letters, digits and single hyphens, starting with a letter, at most 30"
         raise InputError(Fault(file, "", f"{stack[:60]!r} is not allowed as a stack's name; allowed: {allowed}"))
@@ -116,30 +122,42 @@ def read(stack: str, root: Path = ROOT) -> dict[str, Any]:
     return {str(key): value for key, value in document["config"].items()}
 
 
-def from_pulumi(config: Mapping[str, str], stack: str) -> Settings:
+def from_pulumi(config: Mapping[str, str], stack: str, targets: Targets = TARGETS) -> ServiceSettings:
     """Settings from Pulumi's own config, where objects arrive as JSON text.
 
     Raises:
         InputError: a key is wrong.
     """
-    return from_values({key: _decode(value) for key, value in config.items()}, stack)
+    return from_values({key: _decode(value) for key, value in config.items()}, stack, targets)
 
 
-def from_values(config: Mapping[str, Any], stack: str) -> Settings:
-    """Settings from namespaced values; other providers' keys are left alone, ours must be known."""
+def from_values(config: Mapping[str, Any], stack: str, targets: Targets = TARGETS) -> ServiceSettings:
+    """Settings of the class that `target` names, from namespaced values.
+
+    Other providers' keys are left alone; ours must be known.
+
+    Raises:
+        InputError: a key is wrong, or belongs to another target.
+    """
+    secrets = secret_keys(targets)
     own = {
         key.removeprefix(f"{PROJECT}:"): value
         for key, value in config.items()
-        if key.startswith(f"{PROJECT}:") and key.removeprefix(f"{PROJECT}:") not in SECRET_KEYS
+        if key.startswith(f"{PROJECT}:") and key.removeprefix(f"{PROJECT}:") not in secrets
     }
-    file = _label(stack)
+    file = label(stack)
     if strays := tuple(_strays(config, file)):
         raise InputError(*strays)
-    if "location" in own:
-        raise InputError(Fault(file, "location", f"is not a known key; set the region as `{LOCATION_KEY}`"))
-    if LOCATION_KEY not in config:
-        raise InputError(Fault(file, LOCATION_KEY, "is required: the Azure region, such as eastus2"))
-    return parse({**own, "location": config[LOCATION_KEY]}, file)
+    target = own.setdefault("target", DEFAULT)
+    if not isinstance(target, str) or target not in targets:
+        raise InputError(Fault(file, "target", f"{target!r} is not allowed; allowed: {', '.join(targets)}"))
+    model = targets[target].settings
+    for name, key in model.outside.items():
+        if name in own:
+            raise InputError(Fault(file, name, f"is not a known key; set it as `{key}`"))
+        if key in config:
+            own[name] = config[key]
+    return parse(own, file, model, [other.settings for other in targets.values() if other.name != target])
 
 
 def _strays(config: Mapping[str, Any], file: str) -> Iterator[Fault]:
@@ -152,7 +170,8 @@ def _strays(config: Mapping[str, Any], file: str) -> Iterator[Fault]:
             yield Fault(file, key, f"has an unknown namespace; did you mean `{PROJECT}:{name}`?")
 
 
-def _label(stack: str) -> str:
+def label(stack: str) -> str:
+    """What errors call the stack's file."""
     return f"stacks/Pulumi.{stack}.yaml"
 
 

@@ -2,17 +2,7 @@
 
 from __future__ import annotations
 
-from enum import UNIQUE, IntEnum, StrEnum, verify
-
-
-@verify(UNIQUE)
-class Target(StrEnum):
-    """Where the service lands."""
-
-    AZURE = "azure"
-    HOSTS = "hosts"
-    SLURM = "slurm"
-    LOCAL = "local"
+from enum import UNIQUE, StrEnum, verify
 
 
 @verify(UNIQUE)
@@ -118,7 +108,7 @@ class KeyName(StrEnum):
 
 
 @verify(UNIQUE)
-class PrivateDnsKeeper(StrEnum):
+class PrivateDnsOwner(StrEnum):
     """Who writes the names of private endpoints: this program's zones, or the organisation's Azure Policy."""
 
     OWN = "own"
@@ -172,8 +162,8 @@ class Role(StrEnum):
 
 
 @verify(UNIQUE)
-class Zone(StrEnum):
-    """Who listens or calls: our subnets, this machine, or an Azure service tag (the values NSG rules use)."""
+class Segment(StrEnum):
+    """A part of the network that listens or calls: this machine, a subnet, or a service tag as NSG rules say."""
 
     LOOPBACK = "loopback"
     NODES = "nodes"
@@ -192,46 +182,5 @@ class Zone(StrEnum):
     AZURE_CLOUD = "AzureCloud"
 
 
-SUBNETS: tuple[Zone, ...] = (Zone.NODES, Zone.GATEWAY, Zone.ENDPOINTS, Zone.BASTION)
-"""The zones that are subnets of ours, in the order in which they appear in the VNet body."""
-
-
-@verify(UNIQUE)
-class NsgPriority(IntEnum):
-    """Every NSG rule's priority, unique over the whole program so that no two rules can ever share one.
-
-    Bands: 1000 node services, 1500 gateway platform, 2000 Bastion platform, 2500 endpoints, 4096 the explicit deny.
-    """
-
-    WRAPPER_FROM_GATEWAY = 1000
-    SSH_FROM_BASTION = 1010
-    SSH_FROM_NETWORK = 1020
-    RAY_GCS = 1100
-    RAY_NODE_MANAGER = 1110
-    RAY_OBJECT_MANAGER = 1120
-    RAY_RUNTIME_ENV_AGENT = 1130
-    RAY_DASHBOARD_AGENT_GRPC = 1140
-    RAY_METRICS = 1160
-    RAY_WORKERS = 1170
-    TORCH_RENDEZVOUS = 1200
-    COLLECTIVES = 1210
-    GATEWAY_CLIENTS = 1500
-    GATEWAY_MANAGEMENT = 1510
-    GATEWAY_LOAD_BALANCER = 1520
-    GATEWAY_PRIVATE_CLIENTS = 1530
-    GATEWAY_TO_STORAGE = 1540
-    GATEWAY_TO_SQL = 1550
-    GATEWAY_TO_KEY_VAULT = 1560
-    GATEWAY_TO_MONITOR = 1570
-    GATEWAY_TO_CERTIFICATES = 1580
-    BASTION_CLIENTS = 2000
-    BASTION_CONTROL_PLANE = 2010
-    BASTION_LOAD_BALANCER = 2020
-    BASTION_DATA_PLANE_IN = 2030
-    BASTION_TO_NODES = 2040
-    BASTION_TO_AZURE = 2050
-    BASTION_DATA_PLANE_OUT = 2060
-    BASTION_TO_CERTIFICATES = 2070
-    ENDPOINTS_HTTPS = 2500
-    ENDPOINTS_NFS = 2510
-    DENY_ALL_INBOUND = 4096
+SUBNETS: tuple[Segment, ...] = (Segment.NODES, Segment.GATEWAY, Segment.ENDPOINTS, Segment.BASTION)
+"""The segments that are subnets of ours, in the order in which they appear in the VNet body."""

@@ -20,7 +20,7 @@ from components.remote_node import RemoteNode, RemoteNodeArgs
 from infra import engine
 from infra.rehearsal.record import Change, Record
 from infra.targets.azure.delivery import archive_file
-from plan.build_azure import NodePlan
+from plan.model import NodePlan
 
 
 @dataclass

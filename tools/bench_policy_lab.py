@@ -20,7 +20,7 @@ from typing import Any
 import uvloop
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # when run by its path
-from infra.program import load_plan
+from infra.program import load_azure_plan
 from simulator.apim_policies.counters import Counters
 from simulator.apim_policies.exchange import Surroundings
 from simulator.apim_policies.from_plan import service_of
@@ -37,7 +37,7 @@ LOAD = Path(__file__).parent / "bench/load.py"
 
 def unlimited(stack: str) -> tuple[Service, str]:
     """The stack's gateway with limits that a benchmark does not reach, and a key."""
-    plan = load_plan(stack)
+    plan = load_azure_plan(stack)
     products = [
         replace(product, requests_per_minute=MANY, tokens_per_minute=MANY, token_quota=None)
         for product in plan.gateway.products

@@ -47,11 +47,11 @@ def measure(count: int) -> dict[str, Any]:
 
 def _settings(count: int, values: dict[str, Any]) -> Any:
     """The dev stack with `count` nodes; Azure Files, since no shared disk takes 64 of them."""
-    from plan.settings.azure import Settings  # noqa: PLC0415
+    from plan.settings.azure import AzureSettings  # noqa: PLC0415
 
     values["nodes"] |= {"count": count, "quota_vcpus": count * VCPUS_PER_NODE}
     values["model_store"] = {"kind": "azure-files", "size_gib": 1024}
-    return Settings.model_validate(values)
+    return AzureSettings.model_validate(values)
 
 
 def main() -> None:

@@ -24,9 +24,9 @@ from cloud_init.bundle import environment, firewall, node_facts, prompts, regist
 from cloud_init.bundle.services import Service, Unit, fingerprint, services
 from cloud_init.bundle.wrapper_config import RELOADABLE, wrapper_config
 from cloud_init.templating import render, text
-from plan.build_azure import NodePlan, Plan
+from plan.model import FleetPlan, NodePlan
 from plan.ports import COLLECTIVE_PORTS
-from plan.vocabulary import Topology, Zone
+from plan.vocabulary import Segment, Topology
 
 ENGINE_STOP_S = environment.ENGINE_DRAIN_S + 60
 """Above the engine's own shutdown timeout, within which it finishes its running requests."""
@@ -36,7 +36,7 @@ _PROGRAM = Path(__file__).parent.parent / "huddle_apply"
 _COMMANDS = ("huddle", "huddle-ray", "huddle-ray-guard", "huddle-ray-nodes")
 
 
-def collect(plan: Plan) -> dict[str, bytes]:
+def collect(plan: FleetPlan) -> dict[str, bytes]:
     """Every file of a stack's bundle."""
     files = dict(_common(plan))
     for node in plan.nodes:
@@ -50,7 +50,7 @@ def executables(files: Mapping[str, bytes]) -> frozenset[str]:
     return frozenset(path for path in files if path.startswith(folders))
 
 
-def _common(plan: Plan) -> Iterator[tuple[str, bytes]]:
+def _common(plan: FleetPlan) -> Iterator[tuple[str, bytes]]:
     yield "apply/__main__.py", text("apply/__main__.py.j2").encode()
     for source in sorted(_PROGRAM.glob("*.py")):
         yield f"apply/huddle_apply/{source.name}", source.read_bytes()
@@ -66,7 +66,7 @@ def _common(plan: Plan) -> Iterator[tuple[str, bytes]]:
         yield prompt.path, prompt.content
 
 
-def _rootfs(plan: Plan) -> Iterator[tuple[str, str]]:
+def _rootfs(plan: FleetPlan) -> Iterator[tuple[str, str]]:
     yield "/usr/local/bin/huddle", text("bin/huddle-on-path")
     yield "/etc/hosts", render("etc/hosts.j2", nodes=plan.nodes)
     for file in (*disks.files(plan), firewall.file(plan)):
@@ -78,27 +78,27 @@ def _rootfs(plan: Plan) -> Iterator[tuple[str, str]]:
             yield f"{disks.UNITS}/{unit}", unit_text(plan, unit)
 
 
-def unit_text(plan: Plan, unit: Unit) -> str:
+def unit_text(plan: FleetPlan, unit: Unit) -> str:
     """One service's unit file."""
     return render(
         f"units/{unit}.j2",
         plan=plan,
         model_mount=disks.model_mount(plan),
-        nodes_subnet=plan.addresses.subnets[Zone.NODES],
-        gateway_subnet=plan.addresses.subnets[Zone.GATEWAY],
+        nodes_subnet=plan.callers[Segment.NODES],
+        gateway_subnet=plan.callers[Segment.GATEWAY],
         engine_stop_s=ENGINE_STOP_S,
         wrapper_stop_s=WRAPPER_STOP_S,
         staging_deadline_s=node_facts.DEADLINES_S["store"] + node_facts.DEADLINES_S["staging"],
     )
 
 
-def _requirements(plan: Plan) -> Iterator[tuple[str, bytes]]:
+def _requirements(plan: FleetPlan) -> Iterator[tuple[str, bytes]]:
     locks = ["installer", "engine", *(["jupyter"] if plan.jupyter.enabled else [])]
     for lock in locks:
         yield f"requirements/{lock}.lock", (serving_code.SERVING / f"{lock}.lock").read_bytes()
 
 
-def _node(plan: Plan, node: NodePlan, common: Mapping[str, bytes]) -> dict[str, bytes]:
+def _node(plan: FleetPlan, node: NodePlan, common: Mapping[str, bytes]) -> dict[str, bytes]:
     own = f"nodes/{node.name}"
     config = wrapper_config(plan, node)
     files = {

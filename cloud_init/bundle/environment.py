@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from huddle import gpus
-from plan.build_azure import NVME_PATH, NodePlan, Plan
+from plan.model import FleetPlan, NodePlan
 from plan.vocabulary import Topology
 
 RAY_JOIN_DEADLINE_S = 600
@@ -15,20 +15,20 @@ ENGINE_DRAIN_S = 120
 """How long running requests may go on when the engine is told to stop."""
 
 
-def ports_of(plan: Plan) -> dict[str, int]:
+def ports_of(plan: FleetPlan) -> dict[str, int]:
     """First port of each flow of the port table, by its name."""
-    return {flow.name: flow.ports[0][0] for flow in plan.ports}
+    return {flow.name: flow.ports[0][0] for flow in plan.flows}
 
 
-def ray(plan: Plan, node: NodePlan) -> dict[str, str]:
+def ray(plan: FleetPlan, node: NodePlan) -> dict[str, str]:
     """What `huddle-ray` reads, but interfaces: they are looked up at start (docs/facts/vllm-and-ray.md#interfaces)."""
     ports = ports_of(plan)
-    worker_first, worker_last = next(flow.ports[0] for flow in plan.ports if flow.name == "ray-workers")
+    worker_first, worker_last = next(flow.ports[0] for flow in plan.flows if flow.name == "ray-workers")
     return {
         "HUDDLE_ROLE": node.role.value,
         "VLLM_HOST_IP": str(node.address),
-        **_without_rdma(plan),
-        "RAY_HEAD_IP": str(plan.serving.head_address),
+        **_without_rdma(node),
+        "RAY_HEAD_IP": str(plan.head.address),
         "RAY_GCS_PORT": str(plan.serving.ray_gcs_port),
         "RAY_CLIENT_PORT": str(plan.serving.ray_client_port),
         "RAY_DASHBOARD_PORT": str(plan.serving.ray_dashboard_port),
@@ -46,28 +46,27 @@ def ray(plan: Plan, node: NodePlan) -> dict[str, str]:
     }
 
 
-def engine(plan: Plan, node: NodePlan) -> dict[str, str]:
+def engine(plan: FleetPlan, node: NodePlan) -> dict[str, str]:
     """The words for `huddle launch`, which sets NCCL's and Gloo's variables itself from the node's address.
 
     An engine of one node gets none: its processes then meet on loopback. (With an address, Gloo opened a dozen ports on
     it, where other nodes can reach them; seen with vLLM 0.32.0.)
     """
     distributed = plan.serving.topology is Topology.DISTRIBUTED
+    workspace = f"{plan.paths.workspace}/workspace"
     words = [
         node.model,
         "--registry /opt/huddle/current/registry/models.yaml",
-        f"--store {NVME_PATH}/workspace/models --workspace {NVME_PATH}/workspace",
+        f"--store {workspace}/models --workspace {workspace}",
         "--vllm /opt/huddle/current/venv/bin/vllm",
-        f"--port {plan.serving.vllm_port} --fabric {plan.compute.size.fabric}",
+        f"--port {plan.serving.vllm_port} --fabric {node.hardware.fabric}",
         f"--shutdown-timeout {ENGINE_DRAIN_S}",
     ]
     layout = plan.serving.engine(node.model)
     if layout:
         words.append(f"--tp {layout.tensor_parallel} --pp {layout.pipeline_parallel}")
     if distributed:
-        words.append(
-            f"--node-ip {node.address} --executor ray --nodes {len(plan.nodes)} --head {plan.serving.head_address}"
-        )
+        words.append(f"--node-ip {node.address} --executor ray --nodes {len(plan.nodes)} --head {plan.head.address}")
     return {"HUDDLE_LAUNCH_WORDS": " ".join(words)}
 
 
@@ -76,6 +75,6 @@ def file(variables: dict[str, str]) -> bytes:
     return "".join(f"{name}={value}\n" for name, value in variables.items()).encode()
 
 
-def _without_rdma(plan: Plan) -> dict[str, str]:
+def _without_rdma(node: NodePlan) -> dict[str, str]:
     """NCCL would try InfiniBand devices that lead to no other node."""
-    return {} if gpus.fabric(plan.compute.size.fabric).rdma else {"NCCL_IB_DISABLE": "1"}
+    return {} if gpus.fabric(node.hardware.fabric).rdma else {"NCCL_IB_DISABLE": "1"}

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from cloud_init.files import NodeFile, text_file
 from cloud_init.templating import render
-from plan.build_azure import Plan
-from plan.vocabulary import Zone
+from plan.model import FleetPlan
+from plan.vocabulary import Segment
 
 PATH = "/etc/huddle/firewall.nft"
 PACKAGE = "nftables"
@@ -17,11 +17,11 @@ _SSH = "ssh"
 """The operators' way in is for the network to decide: a mistake in the table must not lock them out."""
 
 
-def file(plan: Plan) -> NodeFile:
+def file(plan: FleetPlan) -> NodeFile:
     """The rules as `nft --file` reads them; loading them again replaces the old ones at once."""
-    flows = [flow for flow in plan.ports if flow.listener is Zone.NODES]
+    flows = [flow for flow in plan.flows if flow.listener is Segment.NODES]
     rules = [
-        (flow.name, sorted(str(plan.addresses.subnets[zone]) for zone in flow.callers), flow.port_ranges)
+        (flow.name, sorted(str(plan.callers[segment]) for segment in flow.callers), flow.port_ranges)
         for flow in flows
         if not flow.loopback_only and flow.name != _SSH
     ]

@@ -11,7 +11,7 @@ from cloud_init.bundle import firewall, prompts
 from cloud_init.bundle import served as catalogue
 from cloud_init.bundle.services import Credential, Unit, serves
 from huddle import versions
-from plan.build_azure import NodePlan, Plan
+from plan.model import FleetPlan, NodePlan
 from plan.vocabulary import ModelStoreKind, Role, Topology
 
 VAULT_SECRETS = {
@@ -45,12 +45,12 @@ def longest_s() -> int:
     return sum(DEADLINES_S.values()) - at_the_same_time + DEADLINES_S["readiness"]
 
 
-def packages(plan: Plan) -> list[str]:
+def packages(plan: FleetPlan) -> list[str]:
     """Debian packages that a node needs, sorted; day 0 and every bundle see to them."""
     return sorted({*disks.packages(plan), firewall.PACKAGE, "python3-venv", "bzip2"})
 
 
-def node(plan: Plan, one: NodePlan, services: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def node(plan: FleetPlan, one: NodePlan, services: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The facts of one node."""
     distributed = plan.serving.topology is Topology.DISTRIBUTED
     return {
@@ -71,9 +71,9 @@ def node(plan: Plan, one: NodePlan, services: Sequence[dict[str, Any]]) -> dict[
         "versions": {name: getattr(versions.load().engine, name) for name in ("vllm", "torch", "ray")},
         "generated_credentials": [Credential.JUPYTER_TOKEN] if _has(services, Unit.JUPYTER) else [],
         "expects": {
-            "gpus": plan.compute.size.gpus,
+            "gpus": one.hardware.gpus,
             "ray": {
-                "address": f"{plan.serving.head_address}:{plan.serving.ray_gcs_port}",
+                "address": f"{plan.head.address}:{plan.serving.ray_gcs_port}",
                 "nodes": len(plan.nodes),
                 # A head needs every node for a model across nodes; a replica serves without any.
                 "required": distributed and one.role is Role.HEAD,
@@ -85,20 +85,19 @@ def node(plan: Plan, one: NodePlan, services: Sequence[dict[str, Any]]) -> dict[
     }
 
 
-def _store(plan: Plan) -> dict[str, Any]:
+def _store(plan: FleetPlan) -> dict[str, Any]:
     """Where the store is, and which one node writes to it (`huddle models publish`, docs/decisions/0006)."""
-    store = plan.model_store
-    device = disks.MODEL_DEVICE if store.kind is ModelStoreKind.SHARED_DISK else None
+    device = plan.store.source if plan.store.kind is ModelStoreKind.SHARED_DISK else None
     return {
-        "kind": store.kind,
+        "kind": plan.store.kind,
         "device": device,
-        "mount": store.mount_path,
+        "mount": plan.paths.models,
         "unit": disks.model_mount(plan),
         "writer": plan.head.name,
     }
 
 
-def model(plan: Plan, one: NodePlan) -> dict[str, Any]:
+def model(plan: FleetPlan, one: NodePlan) -> dict[str, Any]:
     """The model whose files must lie on the node's NVMe."""
     entry = catalogue.known().models[one.model]
     return {
@@ -111,7 +110,7 @@ def model(plan: Plan, one: NodePlan) -> dict[str, Any]:
     }
 
 
-def _answers(plan: Plan, one: NodePlan) -> list[dict[str, Any]]:
+def _answers(plan: FleetPlan, one: NodePlan) -> list[dict[str, Any]]:
     """Which served names must answer, under which of the engine's names, and with which system prompt."""
     found = ((served.name, prompts.of_model(served)) for served in plan.serving.models if one.number in served.nodes)
     names = catalogue.known().served_names(one.model)

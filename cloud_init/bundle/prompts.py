@@ -7,7 +7,7 @@ from hashlib import sha256
 
 from cloud_init.bundle import served as catalogue
 from huddle.registry.prompts import read_system_prompt
-from plan.build_azure import Plan, ServedModel
+from plan.model import FleetPlan, ServedModel
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ def of_product(product_id: str, text: str | None) -> PromptFile | None:
     return None if text is None else _file(f"prompts/products/{product_id}.txt", text)
 
 
-def all_prompts(plan: Plan) -> list[PromptFile]:
+def all_prompts(plan: FleetPlan) -> list[PromptFile]:
     """Every prompt file of a stack."""
     found = [
         *(of_model(served) for served in plan.serving.models),
-        *(of_product(product.id, product.system_prompt) for product in plan.gateway.products),
+        *(of_product(product.id, product.system_prompt) for product in plan.products),
     ]
     return [prompt for prompt in found if prompt is not None]
 

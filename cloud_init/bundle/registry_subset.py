@@ -9,10 +9,10 @@ import yaml
 
 from cloud_init.bundle import served as catalogue
 from huddle.registry.schema import Entry
-from plan.build_azure import Plan
+from plan.model import FleetPlan
 
 
-def files(plan: Plan) -> Iterator[tuple[str, bytes]]:
+def files(plan: FleetPlan) -> Iterator[tuple[str, bytes]]:
     """`registry/models.yaml`: base models of all served names, and the served aliases."""
     known = catalogue.known()
     served = [known.resolve(model.name) for model in plan.serving.models]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from cloud_init.bundle import archive, contents
-from plan.build_azure import Plan
+from plan.model import FleetPlan
 
 DIGEST_CHARS_IN_NAME = 12
 MANIFEST = "manifest.json"
@@ -35,7 +35,7 @@ class Bundle:
         return sorted(((path, len(content)) for path, content in self.files.items()), key=lambda row: -row[1])[:count]
 
 
-def build(plan: Plan) -> Bundle:
+def build(plan: FleetPlan) -> Bundle:
     """Build the bundle of a stack. Deterministic: the same plan and sources make the same bytes."""
     return seal(contents.collect(plan))
 

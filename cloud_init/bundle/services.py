@@ -11,7 +11,7 @@ from enum import UNIQUE, StrEnum, verify
 from hashlib import sha256
 
 from cloud_init.bundle import firewall
-from plan.build_azure import NodePlan, Plan
+from plan.model import FleetPlan, NodePlan
 from plan.vocabulary import Role, Topology
 
 
@@ -51,17 +51,17 @@ class Service:
     """Whether another copy of the model on the NVMe makes it another service."""
 
 
-def serves(plan: Plan, node: NodePlan) -> bool:
+def serves(plan: FleetPlan, node: NodePlan) -> bool:
     """Whether a node has an engine and a wrapper of its own. A model across all nodes answers on its head only."""
     return plan.serving.topology is Topology.REPLICAS or node.role is Role.HEAD
 
 
-def services(plan: Plan, node: NodePlan, code: Mapping[Unit, tuple[str, ...]]) -> tuple[Service, ...]:
+def services(plan: FleetPlan, node: NodePlan, code: Mapping[Unit, tuple[str, ...]]) -> tuple[Service, ...]:
     """A node's services in start order. `code`: the bundle's paths of each program's source files."""
     return tuple(_services(plan, node, code))
 
 
-def _services(plan: Plan, node: NodePlan, code: Mapping[Unit, tuple[str, ...]]) -> Iterator[Service]:
+def _services(plan: FleetPlan, node: NodePlan, code: Mapping[Unit, tuple[str, ...]]) -> Iterator[Service]:
     own = f"nodes/{node.name}"
     libraries = "requirements/engine.lock"
     distributed = plan.serving.topology is Topology.DISTRIBUTED

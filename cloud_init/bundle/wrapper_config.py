@@ -8,7 +8,7 @@ from cloud_init.bundle import prompts
 from cloud_init.bundle import served as catalogue
 from cloud_init.bundle.prompts import PromptFile
 from huddle.probe import verdict
-from plan.build_azure import NodePlan, Plan
+from plan.model import FleetPlan, NodePlan
 from plan.ports import WRAPPER_METRICS_PORT
 
 CURRENT = "/opt/huddle/current"
@@ -17,7 +17,7 @@ RELOADABLE = ("models", "products")
 """What the wrapper reads again on SIGHUP, without dropping a stream."""
 
 
-def wrapper_config(plan: Plan, node: NodePlan) -> dict[str, Any]:
+def wrapper_config(plan: FleetPlan, node: NodePlan) -> dict[str, Any]:
     """The configuration of one node's wrapper. The gateway enforces the products' limits; the key is a credential."""
     served_here = [served for served in plan.serving.models if node.number in served.nodes]
     here = {served.name: prompts.of_model(served) for served in served_here}
@@ -32,7 +32,7 @@ def wrapper_config(plan: Plan, node: NodePlan) -> dict[str, Any]:
                 "models": models,
                 **_prompt(prompts.of_product(product.id, product.system_prompt)),
             }
-            for product in plan.gateway.products
+            for product in plan.products
             # A product none of whose models this node serves is unknown here: no list would mean every model.
             if (models := [name for name in product.models if name in here])
         },

@@ -9,7 +9,7 @@ from cloud_init.bundle import Bundle
 from cloud_init.bundle.node_facts import DEADLINES_S
 from cloud_init.templating import render
 from cloud_init.user_data import APPLY_PROGRAM
-from plan.build_azure import NodePlan, Plan
+from plan.model import FleetPlan, NodePlan
 
 SCRIPT_LIMIT_BYTES = 192 * 1024
 """Ours. What Azure allows is UNVERIFIED (docs/facts/azure.md#run-command); rehearsals can't tell."""
@@ -21,7 +21,7 @@ class ScriptTooLargeError(ValueError):
     """The bundle has outgrown what we are willing to send as a run command."""
 
 
-def script(plan: Plan, node: NodePlan, bundle: Bundle, vault_uri: str, identity_client_id: str) -> str:
+def script(plan: FleetPlan, node: NodePlan, bundle: Bundle, vault_uri: str, identity_client_id: str) -> str:
     """The script for one node. It holds no secret: the node gets those from Key Vault with its managed identity.
 
     Raises:

@@ -11,7 +11,7 @@ from cloud_init.bundle import Bundle
 from cloud_init.bundle.node_facts import DEADLINES_S
 from cloud_init.templating import render
 from cloud_init.user_data import APPLY_PROGRAM
-from plan.build_azure import NodePlan
+from plan.model import NodePlan
 
 CREDENTIALS = "/etc/huddle/credentials"
 COPIES = "/var/tmp"  # noqa: S108 - copied as the login user, kept through a reboot; its digest is checked before use

@@ -18,7 +18,7 @@ from components.gateway.service import Service, ServiceArgs
 from components.scope import StackScope
 from gateway_policies import render as policies
 from gateway_policies.extra_apis import doors
-from plan.build_azure import GatewayPlan
+from plan.model_gateway import GatewayPlan
 
 
 @dataclass(frozen=True)

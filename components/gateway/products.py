@@ -13,7 +13,8 @@ from components.gateway.chain import Chain
 from components.scope import StackScope
 from gateway_policies import render as policies
 from gateway_policies.entities import Entity
-from plan.build_gateway import ProductPlan, SubscriptionPlan
+from plan.model import SubscriptionPlan
+from plan.model_gateway import GatewayProduct
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class ProductsArgs:
     scope: StackScope
     service_name: pulumi.Input[str]
     api_id: pulumi.Input[str]
-    products: tuple[ProductPlan, ...]
+    products: tuple[GatewayProduct, ...]
     after: Sequence[pulumi.Resource]
 
 
@@ -73,7 +74,7 @@ class ProductArgs:
     scope: StackScope
     service_name: pulumi.Input[str]
     api_id: pulumi.Input[str]
-    product: ProductPlan
+    product: GatewayProduct
     after: Sequence[pulumi.Resource]
 
 
@@ -189,7 +190,7 @@ class Product(pulumi.ComponentResource):
         )
 
 
-def _groups(product: ProductPlan) -> tuple[Entity, ...]:
+def _groups(product: GatewayProduct) -> tuple[Entity, ...]:
     """The built-in groups that see a product; who is in one of them may also ask for a subscription."""
     if not product.published:
         return ()

@@ -11,7 +11,7 @@ from pulumi_azure_native import apimanagement, network
 from components.gateway.internal_dns import InternalDns, InternalDnsArgs
 from components.private_endpoint import PrivateEndpoint, PrivateEndpointArgs
 from components.scope import StackScope
-from plan.build_gateway import ExistingGatewayPlan, GatewayPlan
+from plan.model_gateway import ExistingGatewayPlan, GatewayPlan
 from plan.vocabulary import GatewayInbound, GatewayTier, PublicAccess
 
 CLASSIC = frozenset({GatewayTier.DEVELOPER, GatewayTier.PREMIUM})

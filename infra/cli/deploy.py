@@ -6,57 +6,22 @@ Each thing that is missing ends with one sentence and exit status 2, before Pulu
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import yaml
-
+from infra import targets
 from infra.cli import stack_secrets
 from infra.engine import Engine, EngineUnavailableError, locate
 from infra.engine.versions import ROOT
-from infra.operations import failures
+from infra.operations.failures import Failure
 from infra.program import load_plan
 
 EXIT_INPUT = 2
 EXIT_NO_ENGINE = 3
 EXIT_NOT_READY = 1
-TARGET_KEY = "h100-inference:target"
-AZURE = "azure"
-AZ_TIMEOUT_S = 30
-
-# The ways in which the azure-native provider logs in without the az command: all names of one line must be set.
-SERVICE_PRINCIPALS = (
-    ("ARM_CLIENT_ID", "ARM_TENANT_ID", "ARM_SUBSCRIPTION_ID", "ARM_CLIENT_SECRET"),
-    ("ARM_CLIENT_ID", "ARM_TENANT_ID", "ARM_SUBSCRIPTION_ID", "ARM_CLIENT_CERTIFICATE_PATH"),
-    ("ARM_CLIENT_ID", "ARM_TENANT_ID", "ARM_SUBSCRIPTION_ID", "ARM_USE_OIDC"),
-    ("ARM_SUBSCRIPTION_ID", "ARM_USE_MSI"),
-)
-
-
-def target_of(stack_file: Path) -> str:
-    """Where the stack lands; Azure when its (already validated) file does not say."""
-    document = yaml.safe_load(stack_file.read_text(encoding="utf-8"))
-    return str(document["config"].get(TARGET_KEY, AZURE))
-
-
-def has_service_principal(environ: Mapping[str, str]) -> bool:
-    """Whether the environment alone is enough to log in to Azure."""
-    return any(all(environ.get(name) for name in names) for names in SERVICE_PRINCIPALS)
-
-
-def az_is_logged_in() -> bool:
-    """Whether the az command is there and has a subscription selected."""
-    if shutil.which("az") is None:
-        return False
-    try:
-        answer = subprocess.run(["az", "account", "show"], capture_output=True, check=False, timeout=AZ_TIMEOUT_S)
-    except (OSError, subprocess.SubprocessError):
-        return False
-    return answer.returncode == 0
 
 
 def has_backend(environ: Mapping[str, str]) -> bool:
@@ -70,14 +35,8 @@ def has_backend(environ: Mapping[str, str]) -> bool:
         return False
 
 
-def obstacle(target: str, environ: Mapping[str, str]) -> str | None:
-    """What is missing for the real thing, as one sentence with the next step; None when nothing is."""
-    if target == AZURE and not has_service_principal(environ) and not az_is_logged_in():
-        return (
-            "No Azure login: run `az login` and `az account set --subscription ID`, or set ARM_CLIENT_ID, "
-            "ARM_TENANT_ID, ARM_SUBSCRIPTION_ID and ARM_CLIENT_SECRET (or ARM_USE_OIDC=true); "
-            "`make rehearse` needs none of it."
-        )
+def no_backend(environ: Mapping[str, str]) -> str | None:
+    """What to do where no state backend is chosen; None when one is."""
     if not has_backend(environ):
         return (
             "No state backend: run `make pulumi ARGS='login azblob://CONTAINER?storage_account=NAME'`, "
@@ -106,12 +65,6 @@ def lack_of_secrets(stack: str, missing: Sequence[str]) -> str | None:
     )
 
 
-def products_of_others(stack: str) -> int:
-    """Exit status 1, with the reason said, when `up` would delete a product that others subscribed to."""
-    command = [str(ROOT / ".venv/bin/infra"), "products", "--leaving", "-s", stack]
-    return subprocess.run(command, check=False, stdout=sys.stderr).returncode
-
-
 def run_pulumi(engine: Engine, command: list[str], stack: str) -> int:
     """Run pulumi on this terminal and, when it fails, say what that means. Exit status: pulumi's own.
 
@@ -132,17 +85,18 @@ def run_pulumi(engine: Engine, command: list[str], stack: str) -> int:
         return done.returncode
 
 
-def meaning(event_log: Path, stack: str) -> failures.Failure | None:
+def meaning(event_log: Path, stack: str) -> Failure | None:
     """What the errors in an engine's event log mean, where that is known."""
     lines = event_log.read_text(encoding="utf-8").splitlines() if event_log.exists() else []
     diagnostics = [json.loads(line).get("diagnosticEvent") or {} for line in lines if line.strip()]
     errors = [entry["message"] for entry in diagnostics if entry.get("severity") == "error"]
-    return failures.explain("\n".join(errors), load_plan(stack)) if errors else None
+    plan = load_plan(stack)
+    return targets.of(plan.target).explain("\n".join(errors), plan) if errors else None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Check, then run pulumi; everything after `--` goes to it."""
-    parser = argparse.ArgumentParser(prog="python -m infra.cli.main.deploy", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m infra.cli.deploy", description=__doc__)
     parser.add_argument("action", choices=["preview", "up", "destroy"])
     parser.add_argument("stack")
     parser.add_argument("flags", nargs="*", help="more flags for pulumi")
@@ -154,7 +108,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     validated = subprocess.run(validate, check=False, stdout=sys.stderr)  # stdout is pulumi's: it may be JSON
     if validated.returncode:
         return validated.returncode
-    problem = obstacle(target_of(ROOT / "stacks" / f"Pulumi.{options.stack}.yaml"), os.environ)
+    target = targets.of(load_plan(options.stack).target)
+    problem = target.obstacle(os.environ) or no_backend(os.environ)
     if options.action == "preview":
         problem = problem or lack_of_secrets(options.stack, stack_secrets.missing_in(ROOT, options.stack))
     if problem:
@@ -172,7 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except stack_secrets.StackNotReadyError as error:
             print(error, file=sys.stderr)
             return EXIT_NOT_READY
-    if options.action == "up" and (refused := products_of_others(options.stack)):
+    if options.action == "up" and (refused := target.refused_before_up(options.stack)):
         return refused
     print(f"pulumi {options.action} of stack {options.stack} (Pulumi {engine.version})", file=sys.stderr, flush=True)
     return run_pulumi(engine, [options.action, "--stack", options.stack, *options.flags], options.stack)

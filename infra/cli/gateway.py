@@ -16,7 +16,7 @@ from plan.vocabulary import KeyName
 if TYPE_CHECKING:
     from infra.operations.inventory import Inventory
     from infra.operations.key_rotation import Rotation
-    from plan.build_azure import Plan
+    from plan.model_azure import AzurePlan
 
 EXIT_REFUSED = 1
 T = TypeVar("T")
@@ -41,7 +41,7 @@ def rotate(  # noqa: PLR0917 - options of a command line
     from infra.operations import arm_gateway as gateway  # noqa: PLC0415
     from infra.operations import stack_outputs as live_stack  # noqa: PLC0415 - what talks to Azure is loaded where it does
 
-    plan = program.load_plan(stack)
+    plan = program.load_azure_plan(stack)
     step = key_rotation.Step.FINISH if finish else key_rotation.Step.START
     rotation = key_rotation.plan_step(plan.gateway, f"stacks/Pulumi.{stack}.yaml", subscription, step, in_use)
     _be_sure(rotation, yes)
@@ -78,7 +78,7 @@ def products(
     as_json: Json = False,
 ) -> None:
     """Show whose products and subscriptions stand in the gateway; exit code 1 when `up` would take some of others."""
-    plan = program.load_plan(stack)
+    plan = program.load_azure_plan(stack)
     if leaving and not _products_leave(plan):
         return
     found = take_inventory(plan)
@@ -92,7 +92,7 @@ def products(
         raise typer.Exit(EXIT_REFUSED)
 
 
-def _products_leave(plan: Plan) -> bool:
+def _products_leave(plan: AzurePlan) -> bool:
     """Whether a product that the last `up` left is no longer planned: only then need Azure be asked."""
     from infra.operations import stack_outputs as live_stack  # noqa: PLC0415
 
@@ -104,7 +104,7 @@ def _products_leave(plan: Plan) -> bool:
     return any(product.casefold() not in planned for product in deployed)
 
 
-def take_inventory(plan: Plan) -> Inventory:
+def take_inventory(plan: AzurePlan) -> Inventory:
     """What stands in a stack's gateway, as Azure says now."""
     from infra.operations import arm, inventory  # noqa: PLC0415
     from infra.operations import arm_gateway as gateway  # noqa: PLC0415
@@ -123,7 +123,7 @@ def take_inventory(plan: Plan) -> Inventory:
         )
 
 
-def _show(plan: Plan, found: Inventory) -> None:
+def _show(plan: AzurePlan, found: Inventory) -> None:
     ours = ", ".join(product.id for product in plan.gateway.products)
     typer.echo(f"ours, in stacks/Pulumi.{plan.stack}.yaml: {ours}")
     rows = (

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 
 from huddle.errors import Fault, InputError
-from infra import program
+from infra import program, targets
 from infra.cli import gateway as gateway_cli
 from plan import stack_file
 
@@ -26,7 +26,6 @@ app = typer.Typer(
 )
 Stack = Annotated[str, typer.Option("--stack", "-s", help="Stack name: stacks/Pulumi.<stack>.yaml.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
-EXAMPLE_KEY_COMMENT = "replace-this-example-key"
 app.add_typer(gateway_cli.keys, name="keys")
 app.command()(gateway_cli.products)
 out = Console(highlight=False)
@@ -63,10 +62,10 @@ def validate(stack: Stack = "dev", as_json: Json = False) -> None:
         _validate_as_json(stack)
         return
     plan = program.load_plan(stack)
-    for index, key in enumerate(plan.compute.ssh_public_keys):
-        if key.endswith(EXAMPLE_KEY_COMMENT):
-            typer.echo(f"warning: access.ssh_public_keys[{index}] is the example key; nobody holds it", err=True)
-    typer.echo(f"stacks/Pulumi.{stack}.yaml is valid: {len(plan.nodes)} x {plan.compute.size.name} in {plan.location}")
+    target = targets.of(plan.target)
+    for warning in target.warnings(plan):
+        typer.echo(f"warning: {warning}", err=True)
+    typer.echo(f"{stack_file.label(stack)} is valid: {target.headline(plan)}")
 
 
 def _validate_as_json(stack: str) -> None:
@@ -95,7 +94,7 @@ def ports(stack: Stack = "dev", as_json: Json = False) -> None:
     """Show the port table: who listens, on what, who may call."""
     from infra.reports import ports_view  # noqa: PLC0415
 
-    layout = program.load_plan(stack)
+    layout = program.load_azure_plan(stack)
     if as_json:
         _print_json(ports_view.to_json(layout))
     else:
@@ -107,7 +106,8 @@ def cost(stack: Stack = "dev", as_json: Json = False) -> None:
     """Estimate what a stack costs each month, from verified list prices."""
     from infra.reports import cost as cost_report  # noqa: PLC0415
 
-    estimate = cost_report.estimate(program.load_plan(stack))
+    plan = program.load_plan(stack)
+    estimate = targets.of(plan.target).estimate(plan)
     if as_json:
         _print_json(cost_report.to_json(estimate))
     else:
@@ -135,7 +135,7 @@ def usage(
         return
     if tokens is None:
         raise InputError(Fault("--tokens", "", "is required: a file of token counts; `--query` prints how to get one"))
-    layout = program.load_plan(stack)
+    layout = program.load_azure_plan(stack)
     uses = usage_file.read(tokens)
     settled = usage_report.bill(layout, uses, hours, file=f"stacks/Pulumi.{stack}.yaml")
     if as_json:
@@ -165,7 +165,7 @@ def policies(
     """Show the gateway's policies, exactly as they are sent, with the scope that each goes to."""
     from infra.reports import policies_view  # noqa: PLC0415 - brings in Pulumi
 
-    found = policies_view.of(program.load_plan(stack))
+    found = policies_view.of(program.load_azure_plan(stack))
     if to is not None:
         for path in policies_view.write(found, to):
             typer.echo(f"wrote {path}", err=True)

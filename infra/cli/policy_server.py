@@ -18,7 +18,7 @@ import uvloop
 
 from gateway_policies.source import PolicyFault
 from huddle.errors import InputError
-from infra.program import load_plan
+from infra.program import load_azure_plan
 from simulator.apim_policies import given
 from simulator.apim_policies.counters import Counters
 from simulator.apim_policies.exchange import Surroundings
@@ -44,7 +44,7 @@ def main() -> int:
     parser.add_argument("--port", type=int, default=8080, help="where to listen on 127.0.0.1; 0 takes any that is free")
     asked = parser.parse_args()
     try:
-        plan = load_plan(asked.stack)
+        plan = load_azure_plan(asked.stack)
         wrapper, port = given.wrapper_url(asked.wrapper), given.port(asked.port)
         backend_key, known = given.backend_key(asked.backend_key_file), given.subscription_keys(asked.keys)
         service = service_of(plan, backend_key=backend_key, keys=known)

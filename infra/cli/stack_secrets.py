@@ -15,6 +15,8 @@ import yaml
 
 from infra.engine import Engine
 from infra.engine.versions import ROOT
+from plan.stack_file import PROJECT, path_of
+from plan.targets import DEFAULT, required_secrets
 
 TOKEN_BYTES = 32
 
@@ -23,22 +25,16 @@ class StackNotReadyError(RuntimeError):
     """A step of the preparation failed; the CLI has said why."""
 
 
-def required_secrets(project: Mapping[str, Any]) -> list[str]:
-    """The secrets that Pulumi.yaml declares; a secret without a default is required."""
-    return sorted(key for key, entry in project["config"].items() if isinstance(entry, dict) and entry.get("secret"))
-
-
-def missing_secrets(project: Mapping[str, Any], stack_document: Mapping[str, Any]) -> list[str]:
-    """Required secrets that the stack file does not hold yet."""
-    config = stack_document.get("config") or {}
-    return [key for key in required_secrets(project) if f"{project['name']}:{key}" not in config]
+def missing_secrets(document: Mapping[str, Any]) -> list[str]:
+    """The secrets that the stack file's target requires and the file does not hold yet."""
+    config = document.get("config") or {}
+    target = config.get(f"{PROJECT}:target", DEFAULT)
+    return [key for key in required_secrets(target) if f"{PROJECT}:{key}" not in config]
 
 
 def missing_in(root: Path, stack: str) -> list[str]:
-    """The same, read from the files."""
-    project = yaml.safe_load((root / "Pulumi.yaml").read_text(encoding="utf-8"))
-    stack_file = root / project["stackConfigDir"] / f"Pulumi.{stack}.yaml"
-    return missing_secrets(project, yaml.safe_load(stack_file.read_text(encoding="utf-8")) or {})
+    """The same, read from the (already validated) file."""
+    return missing_secrets(yaml.safe_load(path_of(stack, root).read_text(encoding="utf-8")) or {})
 
 
 def prepare(

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from plan.build_azure import Plan
+from plan.model_azure import AzurePlan
 
 LOG_TAIL = 400
 """Characters of a node's log that a sentence may carry."""
@@ -26,10 +26,10 @@ class Failure:
 @dataclass(frozen=True)
 class _Pattern:
     expression: re.Pattern[str]
-    explain: Callable[[re.Match[str], Plan], Failure]
+    explain: Callable[[re.Match[str], AzurePlan], Failure]
 
 
-def explain(text: str, plan: Plan) -> Failure | None:
+def explain(text: str, plan: AzurePlan) -> Failure | None:
     """The first known failure in an engine's output, or None."""
     flat = " ".join(text.split())
     for pattern in _PATTERNS:
@@ -38,7 +38,7 @@ def explain(text: str, plan: Plan) -> Failure | None:
     return None
 
 
-def _quota(match: re.Match[str], plan: Plan) -> Failure:
+def _quota(match: re.Match[str], plan: AzurePlan) -> Failure:
     size = plan.compute.size
     needed = size.vcpus * len(plan.nodes)
     limit = re.search(r"Current Limit: (\d+)", match.string)
@@ -51,7 +51,7 @@ def _quota(match: re.Match[str], plan: Plan) -> Failure:
     )
 
 
-def _capacity(match: re.Match[str], plan: Plan) -> Failure:
+def _capacity(match: re.Match[str], plan: AzurePlan) -> Failure:
     """docs/facts/azure.md#quota-is-not-capacity."""
     where = f"zone {plan.compute.zone} of {plan.location}" if plan.compute.zone else plan.location
     return Failure(
@@ -60,7 +60,7 @@ def _capacity(match: re.Match[str], plan: Plan) -> Failure:
     )
 
 
-def _soft_deleted_gateway(_: re.Match[str], plan: Plan) -> Failure:
+def _soft_deleted_gateway(_: re.Match[str], plan: AzurePlan) -> Failure:
     name, location = plan.names.gateway, plan.location
     return Failure(
         f"The gateway's name {name} still belongs to a deleted service: Azure keeps it for 48 hours.",
@@ -69,7 +69,7 @@ def _soft_deleted_gateway(_: re.Match[str], plan: Plan) -> Failure:
     )
 
 
-def _soft_deleted_vault(_: re.Match[str], plan: Plan) -> Failure:
+def _soft_deleted_vault(_: re.Match[str], plan: AzurePlan) -> Failure:
     name, location = plan.names.key_vault, plan.location
     return Failure(
         f"The key vault's name {name} still belongs to a deleted vault.",
@@ -78,7 +78,7 @@ def _soft_deleted_vault(_: re.Match[str], plan: Plan) -> Failure:
     )
 
 
-def _not_serving(match: re.Match[str], _: Plan) -> Failure:
+def _not_serving(match: re.Match[str], _: AzurePlan) -> Failure:
     said = match.group(1).strip(" '.") or "it gave no reason"
     return Failure(
         f"The node came up but does not serve; its log ends: {said[-LOG_TAIL:]}",
@@ -86,28 +86,28 @@ def _not_serving(match: re.Match[str], _: Plan) -> Failure:
     )
 
 
-def _immutable(match: re.Match[str], _: Plan) -> Failure:
+def _immutable(match: re.Match[str], _: AzurePlan) -> Failure:
     return Failure(
         f"Azure can't change {match.group(1)} of an existing VM.",
         "This program should have replaced the VM; please report it with the preview's output.",
     )
 
 
-def _subnet_in_use(_: re.Match[str], __: Plan) -> Failure:
+def _subnet_in_use(_: re.Match[str], __: AzurePlan) -> Failure:
     return Failure(
         "A subnet is still in use: API Management gives its subnet back some minutes after it is gone.",
         "Run `destroy` again in a few minutes.",
     )
 
 
-def _busy(_: re.Match[str], __: Plan) -> Failure:
+def _busy(_: re.Match[str], __: AzurePlan) -> Failure:
     return Failure(
         "Azure was still busy with another change to the same resource.",
         "Run the command again: what was done is kept.",
     )
 
 
-def _subscribed(match: re.Match[str], plan: Plan) -> Failure:
+def _subscribed(match: re.Match[str], plan: AzurePlan) -> Failure:
     return Failure(
         f"Product {match.group(1)} has subscriptions that this program did not make; Azure does not delete it.",
         f"See whose: `infra products -s {plan.stack}`. Move or delete them in the portal, or keep the product with "
@@ -115,28 +115,28 @@ def _subscribed(match: re.Match[str], plan: Plan) -> Failure:
     )
 
 
-def _closed_at_creation(_: re.Match[str], __: Plan) -> Failure:
+def _closed_at_creation(_: re.Match[str], __: AzurePlan) -> Failure:
     return Failure(
         "Azure does not create a gateway whose public endpoint is closed.",
         "Set gateway.public_access to enabled, run `up`, then set it to disabled and run `up` again.",
     )
 
 
-def _old_api(match: re.Match[str], _: Plan) -> Failure:
+def _old_api(match: re.Match[str], _: AzurePlan) -> Failure:
     return Failure(
         f"Azure does not take tier {match.group(1)} with the API version of the installed azure-native release.",
         "Take a newer pulumi-azure-native (requirements/infra.in, `make lock`), or tier StandardV2.",
     )
 
 
-def _protected(_: re.Match[str], plan: Plan) -> Failure:
+def _protected(_: re.Match[str], plan: AzurePlan) -> Failure:
     return Failure(
         f"Data and gateway of `{plan.stack}` are protected from deletion.",
         f"If you mean it: `pulumi state unprotect --all -s {plan.stack}`, then `destroy` again.",
     )
 
 
-def _credentials(_: re.Match[str], __: Plan) -> Failure:
+def _credentials(_: re.Match[str], __: AzurePlan) -> Failure:
     return Failure("There are no Azure credentials here.", "Run `az login` (or set ARM_* variables) and try again.")
 
 

@@ -18,7 +18,7 @@ from infra.rehearsal.screen import Screen, show_outputs, show_summary
 from infra.rehearsal.steps import steps_of
 from infra.reports import graph, timeline, tree_view
 from plan import stack_file
-from plan.build_azure import Plan
+from plan.model_azure import AzurePlan
 
 
 def run(
@@ -39,7 +39,7 @@ def run(
         InputError: the stack file is wrong; nothing was started.
         EngineUnavailableError: no Pulumi engine to be had.
     """
-    plan = program.load_plan(stack, root)
+    plan = program.load_azure_plan(stack, root)
     injected = read_faults(faults) if faults is not None else None
     expected = sum(resource.custom for resource in graph.registered(plan))
     screen = Screen(console, plan, expected)
@@ -77,7 +77,7 @@ def read_faults(path: Path) -> str:
     return text
 
 
-def _open(plan: Plan, directory: Path, root: Path, injected: str | None) -> Sandbox:
+def _open(plan: AzurePlan, directory: Path, root: Path, injected: str | None) -> Sandbox:
     try:
         sandbox = open_sandbox(plan.stack, directory, root=root)
     except OSError as error:
@@ -87,7 +87,7 @@ def _open(plan: Plan, directory: Path, root: Path, injected: str | None) -> Sand
     return sandbox
 
 
-def _report(console: Console, plan: Plan, rehearsal: Rehearsal) -> None:
+def _report(console: Console, plan: AzurePlan, rehearsal: Rehearsal) -> None:
     resources = graph.from_checkpoint(rehearsal.resources)
     console.print()
     console.print(tree_view.render(resources, plan.stack))
@@ -96,11 +96,11 @@ def _report(console: Console, plan: Plan, rehearsal: Rehearsal) -> None:
     show_outputs(console, rehearsal.outputs)
 
 
-def _timeline(plan: Plan, resources: Sequence[graph.Registered]) -> timeline.Timeline:
+def _timeline(plan: AzurePlan, resources: Sequence[graph.Registered]) -> timeline.Timeline:
     return timeline.critical_path(resources, variants=timeline.variants_of(plan))
 
 
-def _as_json(plan: Plan, rehearsal: Rehearsal) -> dict[str, object]:
+def _as_json(plan: AzurePlan, rehearsal: Rehearsal) -> dict[str, object]:
     resources = graph.from_checkpoint(rehearsal.resources)
     return {
         "simulated": True,

@@ -14,7 +14,7 @@ from infra.operations import failures
 from infra.rehearsal.record import Record, name_of, summary
 from infra.rehearsal.sandbox import Sandbox
 from infra.rehearsal.steps import Step
-from plan.build_azure import Plan
+from plan.model_azure import AzurePlan
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Rehearsal:
         return all(result.problem is None for result in self.results)
 
 
-def run(plan: Plan, sandbox: Sandbox, steps: tuple[Step, ...], observer: Observer) -> Rehearsal:
+def run(plan: AzurePlan, sandbox: Sandbox, steps: tuple[Step, ...], observer: Observer) -> Rehearsal:
     """Run steps until one goes wrong."""
     rehearsal = Rehearsal()
     for step in steps:
@@ -92,7 +92,7 @@ def run(plan: Plan, sandbox: Sandbox, steps: tuple[Step, ...], observer: Observe
     return rehearsal
 
 
-def _run_step(step: Step, plan: Plan, sandbox: Sandbox, observer: Observer) -> StepResult:
+def _run_step(step: Step, plan: AzurePlan, sandbox: Sandbox, observer: Observer) -> StepResult:
     record = Record()
     observer.started(step)
     begin = time.monotonic()

@@ -21,8 +21,8 @@ from huddle.errors import Fault, InputError
 from infra import engine, program
 from infra.rehearsal import standing
 from plan import stack_file
-from plan.build_azure import Plan
-from plan.settings.azure import OPTIONAL_SECRET_KEYS, SECRET_KEYS
+from plan.model_azure import AzurePlan
+from plan.targets import required_secrets
 from plan.vocabulary import Delivery
 from simulator.azure.faults import load as load_faults
 from simulator.azure.settings import FAULTS_VARIABLE, STATE_VARIABLE
@@ -62,7 +62,7 @@ class Sandbox:
         document["config"] = {**others, **{f"{prefix}{key}": value for key, value in own.items()}}
         self.stack_file.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
 
-    def set_faults(self, plan: Plan, faults: str | None = None) -> None:
+    def set_faults(self, plan: AzurePlan, faults: str | None = None) -> None:
         """Give the simulated subscription the quota that the plan counts on, and switch faults on or off.
 
         `faults` is the text of a fault file of the simulator; a quota in it wins over the plan's.
@@ -100,7 +100,7 @@ def open_sandbox(
         InputError: the stack file is wrong.
         infra.engine.EngineUnavailableError: there is no Pulumi engine to be had.
     """
-    plan = program.load_plan(stack_name, root)
+    plan = program.load_azure_plan(stack_name, root)
     if plan.access.delivery is Delivery.SSH:
         where, key = f"stacks/Pulumi.{stack_name}.yaml", "access.delivery"
         raise InputError(Fault(where, key, "'ssh' can't be rehearsed: a simulated cloud has no hosts to dial"))
@@ -121,7 +121,7 @@ def open_sandbox(
         program=run,
         opts=automation.LocalWorkspaceOptions(work_dir=str(directory), env_vars=environment),
     )
-    generated = {key: f"{key}-{secrets.token_urlsafe(24)}" for key in SECRET_KEYS if key not in OPTIONAL_SECRET_KEYS}
+    generated = {key: f"{key}-{secrets.token_urlsafe(24)}" for key in required_secrets(plan.target)}
     stack.set_all_config(
         {f"{stack_file.PROJECT}:{key}": automation.ConfigValue(value, secret=True) for key, value in generated.items()}
     )
@@ -131,7 +131,7 @@ def open_sandbox(
     return sandbox
 
 
-def _environment(found: engine.Engine, directory: Path, plan: Plan) -> dict[str, str]:
+def _environment(found: engine.Engine, directory: Path, plan: AzurePlan) -> dict[str, str]:
     base = found.offline_environment(directory / "pulumi")
     return {
         **base,
@@ -145,6 +145,6 @@ def _copy_without_secrets(source: Path, target: Path) -> None:
     """Copy a stack file less its encrypted values and their key: a rehearsal brings its own."""
     document = yaml.safe_load(source.read_text(encoding="utf-8"))
     document = {"config": document["config"]}
-    for key in SECRET_KEYS:
+    for key in stack_file.secret_keys():
         document["config"].pop(f"{stack_file.PROJECT}:{key}", None)
     target.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from infra.rehearsal.runner import Rehearsal, StepResult
 from infra.rehearsal.steps import Step
-from plan.build_azure import Plan
+from plan.model_azure import AzurePlan
 
 WIDE = 110
 """Columns from which on the command of each step is shown too."""
@@ -23,7 +23,7 @@ SIMULATED = "simulated Azure: nothing is created, nothing is paid"
 class Screen:
     """Shows steps as they run. Off a terminal, one line per finished step."""
 
-    def __init__(self, console: Console, plan: Plan, expected_resources: int) -> None:
+    def __init__(self, console: Console, plan: AzurePlan, expected_resources: int) -> None:
         self.console = console
         self.expected = expected_resources
         self._progress: Progress | None = None
@@ -87,7 +87,7 @@ def show_outputs(console: Console, outputs: dict[str, Any]) -> None:
     console.print(table)
 
 
-def show_summary(console: Console, plan: Plan, rehearsal: Rehearsal, kept_in: str | None, *, own: bool) -> None:
+def show_summary(console: Console, plan: AzurePlan, rehearsal: Rehearsal, kept_in: str | None, *, own: bool) -> None:
     """The last words. `own`: whether the stack's file lies where `make up` looks for it."""
     seconds = sum(result.seconds for result in rehearsal.results)
     if rehearsal.succeeded:
@@ -105,5 +105,5 @@ def show_summary(console: Console, plan: Plan, rehearsal: Rehearsal, kept_in: st
     console.print(Panel(text, expand=False))
 
 
-def _where(plan: Plan, *, own: bool) -> str:
+def _where(plan: AzurePlan, *, own: bool) -> str:
     return "" if own else f", once Pulumi.{plan.stack}.yaml is copied to stacks/"

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from plan.build_azure import Plan
+from plan.model_azure import AzurePlan
 from simulator.azure.paths import SUBSCRIPTION
 from simulator.azure.store import Resource, Store
 
@@ -16,13 +16,13 @@ _GROUP, _VNET, _SERVICE = (
 )
 
 
-def subscription(plan: Plan) -> str:
+def subscription(plan: AzurePlan) -> str:
     """The subscription that the stack's own ids name; the simulator's when they name none."""
     ids = [each for each in (plan.network.existing_vnet, plan.gateway.existing and plan.gateway.existing.id) if each]
     return ids[0].split("/")[2] if ids else SUBSCRIPTION
 
 
-def put(plan: Plan, state: Path) -> None:
+def put(plan: AzurePlan, state: Path) -> None:
     """Write it into the simulator's memory."""
     standing = list(resources(plan))
     if standing:
@@ -31,7 +31,7 @@ def put(plan: Plan, state: Path) -> None:
                 azure.put(resource)
 
 
-def is_ours(plan: Plan, resource_id: str) -> bool:
+def is_ours(plan: AzurePlan, resource_id: str) -> bool:
     """Whether a simulated resource is the stack's own, and not what stood there before (or came with it)."""
     folded = resource_id.lower()
     for resource in resources(plan):
@@ -41,7 +41,7 @@ def is_ours(plan: Plan, resource_id: str) -> bool:
     return True
 
 
-def resources(plan: Plan) -> Iterator[Resource]:
+def resources(plan: AzurePlan) -> Iterator[Resource]:
     """Existing VNet and gateway with their resource groups."""
     vnet, gateway = plan.network.existing_vnet, plan.gateway.existing
     if vnet is not None:
@@ -74,11 +74,11 @@ def resources(plan: Plan) -> Iterator[Resource]:
             yield _resource(f"{gateway.id}/groups/{group}", "azure-native:apimanagement:Group", plan, properties)
 
 
-def _group(resource_id: str, plan: Plan) -> Resource:
+def _group(resource_id: str, plan: AzurePlan) -> Resource:
     return _resource(resource_id.partition("/providers/")[0], _GROUP, plan, {})
 
 
-def _resource(resource_id: str, token: str, plan: Plan, properties: Mapping[str, object]) -> Resource:
+def _resource(resource_id: str, token: str, plan: AzurePlan, properties: Mapping[str, object]) -> Resource:
     name = resource_id.rpartition("/")[2]
     body = {"id": resource_id, "name": name, "location": plan.location, **properties}
     return Resource(id=resource_id, token=token, properties=body, location=plan.location, created=time.time())

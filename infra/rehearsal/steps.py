@@ -10,7 +10,7 @@ from infra import program
 from infra.rehearsal import standing
 from infra.rehearsal.record import RUN_COMMAND, VM, Change, Record, join
 from infra.rehearsal.sandbox import OnEvent, Sandbox
-from plan.build_azure import Plan
+from plan.model_azure import AzurePlan
 from plan.vocabulary import GatewayInbound, PublicAccess
 from simulator.azure.store import Store
 
@@ -36,7 +36,7 @@ class Step:
     refused: str | None = None
 
 
-def steps_of(plan: Plan) -> tuple[Step, ...]:
+def steps_of(plan: AzurePlan) -> tuple[Step, ...]:
     """The life of a stack: create, no change, drift check, change, what a new image would do, destroy."""
     stack = plan.stack
     steps = [
@@ -164,7 +164,7 @@ def _nothing_gone(_: Record, sandbox: Sandbox) -> str | None:
 
 
 def _subscription_empty(_: Record, sandbox: Sandbox) -> str | None:
-    plan = program.load_plan(sandbox.stack_name, sandbox.directory)
+    plan = program.load_azure_plan(sandbox.stack_name, sandbox.directory)
     resources = Store(sandbox.azure_state).read().resources.values()
     left = [resource.name for resource in resources if standing.is_ours(plan, resource.id)]
     return f"the subscription should be empty, but {join(left)} is left" if left else None

@@ -15,8 +15,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from plan.build_azure import Plan
-from plan.vocabulary import BastionSku, DiskSku, GatewayInbound, GatewayTier, ModelStoreKind, Priority
+from plan.model_azure import AzurePlan
+from plan.vocabulary import BastionSku, DiskSku, GatewayTier, ModelStoreKind, Priority
 
 HOURS_PER_MONTH = 730
 """Azure's own convention for monthly figures (8760 hours a year, divided by 12)."""
@@ -96,7 +96,7 @@ def load_prices() -> Prices:
     return Prices.model_validate(yaml.safe_load(_PRICES.read_text(encoding="utf-8")))
 
 
-def estimate(plan: Plan, prices: Prices | None = None) -> Estimate:
+def estimate(plan: AzurePlan, prices: Prices | None = None) -> Estimate:
     """Price a plan: pay-as-you-go, every hour of the month."""
     prices = prices or load_prices()
     items = (
@@ -109,7 +109,7 @@ def estimate(plan: Plan, prices: Prices | None = None) -> Estimate:
     return Estimate(plan.stack, plan.location, prices.as_of, items, tuple(_notes(plan, prices)))
 
 
-def _nodes(plan: Plan, prices: Prices) -> Iterator[Item]:
+def _nodes(plan: AzurePlan, prices: Prices) -> Iterator[Item]:
     count, size = len(plan.nodes), plan.compute.size
     detail = f"{count} x {size.name}"
     hourly = prices.vm_usd_per_hour.get(size.name, {}).get(plan.location)
@@ -123,8 +123,8 @@ def _nodes(plan: Plan, prices: Prices) -> Iterator[Item]:
     yield Item("OS disks", f"{count} x {plan.compute.os_disk_gib} GiB", None, "no verified price for this disk size")
 
 
-def _model_store(plan: Plan, prices: Prices) -> Iterator[Item]:
-    store = plan.model_store
+def _model_store(plan: AzurePlan, prices: Prices) -> Iterator[Item]:
+    store = plan.store
     if store.kind is ModelStoreKind.AZURE_FILES:
         rate = prices.files_usd_per_gib_month
         yield Item("Model store", f"{store.size_gib} GiB NFS", round(store.size_gib * rate, 2), f"{rate:g} USD/GiB")
@@ -141,7 +141,7 @@ def _model_store(plan: Plan, prices: Prices) -> Iterator[Item]:
         )
 
 
-def _gateway(plan: Plan, prices: Prices) -> Iterator[Item]:
+def _gateway(plan: AzurePlan, prices: Prices) -> Iterator[Item]:
     if plan.gateway.existing is not None:
         return  # paid by whoever keeps it
     tier, units = plan.gateway.facts.tier, plan.gateway.units
@@ -153,17 +153,15 @@ def _gateway(plan: Plan, prices: Prices) -> Iterator[Item]:
         yield Item("API Management", detail, round(units * price, 2), f"{price:g} USD/unit")
 
 
-def _network(plan: Plan, prices: Prices) -> Iterator[Item]:
+def _network(plan: AzurePlan, prices: Prices) -> Iterator[Item]:
     rates, sku = prices.network_usd_per_month, plan.access.bastion_sku
     yield Item("NAT gateway", "1, idle", rates.nat_gateway, "data is extra")
     yield Item("NAT address prefix", "1", None, "billed for each address it holds; not verified")
-    injected = plan.gateway.facts.tier in (GatewayTier.DEVELOPER, GatewayTier.PREMIUM)
-    classic = injected and plan.gateway.existing is None
-    addresses = int(plan.has_bastion_subnet) + int(classic)
+    addresses = int(plan.has_bastion_subnet) + int(plan.gateway.has_public_address)
     if addresses:
         total = round(addresses * rates.public_ip, 2)
         yield Item("Public addresses", f"{addresses}", total, f"{money(rates.public_ip)} each")
-    endpoints = private_endpoint_count(plan)
+    endpoints = len(plan.network.private_links)
     yield Item(
         "Private endpoints",
         f"{endpoints}",
@@ -176,14 +174,7 @@ def _network(plan: Plan, prices: Prices) -> Iterator[Item]:
         yield Item("Bastion", str(sku), price, basis)
 
 
-def private_endpoint_count(plan: Plan) -> int:
-    """Private endpoints of a stack: Key Vault always, gateway and NFS share where they are private."""
-    gateway = plan.gateway.inbound is GatewayInbound.PRIVATE_ENDPOINT
-    files = plan.model_store.kind is ModelStoreKind.AZURE_FILES
-    return 1 + int(gateway) + int(files)
-
-
-def _by_use(plan: Plan) -> Iterator[Item]:
+def _by_use(plan: AzurePlan) -> Iterator[Item]:
     cap = plan.monitoring.daily_cap_gb
     yield Item("Log Analytics", f"at most {cap:g} GB a day", None, "billed by ingestion; not verified")
     if plan.gateway.existing is None:
@@ -191,7 +182,7 @@ def _by_use(plan: Plan) -> Iterator[Item]:
     yield Item("Key Vault, DNS, traffic", "by use", None, "billed by use")
 
 
-def _notes(plan: Plan, prices: Prices) -> Iterator[str]:
+def _notes(plan: AzurePlan, prices: Prices) -> Iterator[str]:
     yield f"List prices of {prices.as_of.isoformat()} (pay-as-you-go, Linux), {HOURS_PER_MONTH} hours a month."
     if plan.location != prices.reference_region:
         yield f"Gateway, disk and network prices are those of {prices.reference_region}."

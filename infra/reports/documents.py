@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from infra import program
-from infra.reports import openapi_doc, picture, ports_view, settings_doc
+from infra import program, targets
+from infra.reports import openapi_doc, ports_view, settings_doc
 from plan import stack_file
-from plan.vocabulary import Target
+from plan.targets import TARGETS
 
 PORTS_STACK = "dev"
 """The stack whose ports stand in the reference."""
@@ -20,14 +20,10 @@ def documents(root: Path = stack_file.ROOT) -> dict[str, str]:
         InputError: a stack file is wrong.
     """
     plans = {stack: program.load_plan(stack, root) for stack in stack_file.names(root)}
-    pictures = {
-        f"docs/pictures/{stack}.svg": picture.render(plan)
-        for stack, plan in plans.items()
-        if plan.target is Target.AZURE
-    }
+    pictures = {f"docs/pictures/{stack}.svg": targets.of(plan.target).picture(plan) for stack, plan in plans.items()}
     return {
-        "docs/reference/settings.md": settings_doc.page(),
-        "docs/reference/ports.md": ports_view.to_markdown(plans[PORTS_STACK]),
+        **{f"docs/reference/settings/{name}.md": settings_doc.page(target) for name, target in TARGETS.items()},
+        "docs/reference/ports.md": ports_view.to_markdown(program.load_azure_plan(PORTS_STACK, root)),
         openapi_doc.PATH: openapi_doc.text(),
         **pictures,
     }

@@ -13,8 +13,8 @@ from pulumi.runtime.proto import resource_pb2
 from infra import program
 from infra.engine import offline
 from plan import stack_file
-from plan.build_azure import Plan
-from plan.settings.azure import OPTIONAL_SECRET_KEYS, SECRET_KEYS
+from plan.model import FleetPlan
+from plan.targets import required_secrets
 
 
 @dataclass(frozen=True)
@@ -65,12 +65,10 @@ class _Recorder(mocks.MockMonitor):
         return resource_pb2.ResourceInvokeResponse()
 
 
-def registered(plan: Plan) -> tuple[Registered, ...]:
+def registered(plan: FleetPlan) -> tuple[Registered, ...]:
     """Every resource of the plan, in the order in which the program registers them."""
     recorder = _Recorder()
-    placeholders = {
-        f"{stack_file.PROJECT}:{key}": "not-a-secret" for key in SECRET_KEYS if key not in OPTIONAL_SECRET_KEYS
-    }
+    placeholders = {f"{stack_file.PROJECT}:{key}": "not-a-secret" for key in required_secrets(plan.target)}
     offline.run(
         lambda: program.register(plan),
         recorder,

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from huddle.wrapper import openapi
-from plan.build_gateway import WRAPPER_API_PATH
+from plan.model_gateway import WRAPPER_API_PATH
 
 PATH = "gateway_policies/openapi.json"
 _PREFIX = f"/{WRAPPER_API_PATH}"

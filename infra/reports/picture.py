@@ -16,6 +16,13 @@ from infra.reports import TEMPLATES
 from infra.reports.shapes import LINE_SIZE, Arrow, Box, Row, at_end, room
 from plan.build_azure import NodePlan, Plan
 from plan.vocabulary import GatewayInbound, ModelStoreKind, PublicAccess, Topology, Zone
+from infra.reports.shapes import LINE_SIZE, Arrow, Box, Row, room
+from infra.reports.shorten import at_end
+from infra.reports.templating import fill
+from plan.azure_network import PrivateLink
+from plan.model import NodePlan
+from plan.model_azure import AzurePlan
+from plan.vocabulary import GatewayInbound, ModelStoreKind, PublicAccess, Segment, Topology
 
 WIDTH = 1240
 _MARGIN = 32
@@ -29,6 +36,7 @@ _LANE = 46
 _CARD_WIDTH, _CARD_HEIGHT, _CARD_GAP = 246, 116, 12
 _MOST_CARDS = 6
 _LINE = 18
+_LINKED = {PrivateLink.VAULT: "Key Vault", PrivateLink.GATEWAY: "gateway", PrivateLink.FILES: "model files (NFS)"}
 _TABLE_TEXT = 126
 """Characters of a table line before it wraps."""
 
@@ -52,12 +60,12 @@ class _Rows:
         return tuple(row for row in rows if row is not None)
 
 
-def write(plan: Plan, path: Path) -> None:
+def write(plan: AzurePlan, path: Path) -> None:
     """Write a stack's picture to a file."""
     path.write_text(render(plan), encoding="utf-8")
 
 
-def render(plan: Plan) -> str:
+def render(plan: AzurePlan) -> str:
     """A stack's picture as SVG text."""
     rows = _subnets(plan)
     network = Box(
@@ -98,47 +106,43 @@ def render(plan: Plan) -> str:
     )
 
 
-def _subtitle(plan: Plan) -> str:
+def _subtitle(plan: AzurePlan) -> str:
     zone = f", zone {plan.compute.zone}" if plan.compute.zone else ""
     models = ", ".join(model.name for model in plan.serving.models)
     text = f"{plan.names.resource_group} in {plan.location}{zone}  |  {plan.serving.topology}: {models}"
     return at_end(text, room(WIDTH - 2 * _MARGIN, LINE_SIZE))
 
 
-def _subnets(plan: Plan) -> _Rows:
+def _subnets(plan: AzurePlan) -> _Rows:
     narrow = _ROW_WIDTH - (_LANE if plan.has_bastion_subnet else 0)
     node_rows = (min(len(plan.nodes), _MOST_CARDS) + 1) // 2
     nodes_height = 40 + node_rows * (_CARD_HEIGHT + _CARD_GAP) + 26
-    gateway = _row(plan, Zone.GATEWAY, _TOP + 44, 142 if plan.gateway.injected else 64, _ROW_WIDTH)
-    nodes = _row(plan, Zone.NODES, gateway.bottom + _GAP, nodes_height, _ROW_WIDTH)
-    endpoints = _row(plan, Zone.ENDPOINTS, nodes.bottom + _GAP, 84, narrow)
-    bastion = _row(plan, Zone.BASTION, endpoints.bottom + 22, 64, narrow) if plan.has_bastion_subnet else None
+    gateway = _row(plan, Segment.GATEWAY, _TOP + 44, 142 if plan.gateway.injected else 64, _ROW_WIDTH)
+    nodes = _row(plan, Segment.NODES, gateway.bottom + _GAP, nodes_height, _ROW_WIDTH)
+    endpoints = _row(plan, Segment.ENDPOINTS, nodes.bottom + _GAP, 84, narrow)
+    bastion = _row(plan, Segment.BASTION, endpoints.bottom + 22, 64, narrow) if plan.has_bastion_subnet else None
     return _Rows(gateway, nodes, endpoints, bastion)
 
 
-def _row(plan: Plan, zone: Zone, y: int, height: int, width: int) -> Box:
+def _row(plan: AzurePlan, zone: Segment, y: int, height: int, width: int) -> Box:
     title = f"{plan.names.subnet(zone)}  {plan.addresses.subnets[zone]}"
     return Box("subnet", _ROW, y, width, height, title, _row_lines(plan, zone))
 
 
-def _row_lines(plan: Plan, zone: Zone) -> tuple[str, ...]:
+def _row_lines(plan: AzurePlan, zone: Segment) -> tuple[str, ...]:
     match zone:
-        case Zone.GATEWAY if not plan.gateway.injected:
+        case Segment.GATEWAY if not plan.gateway.injected:
             return ("the gateway reaches in from here; nothing listens",)
-        case Zone.ENDPOINTS:
-            names = ["Key Vault"]
-            if plan.gateway.inbound is GatewayInbound.PRIVATE_ENDPOINT:
-                names.append("gateway")
-            if plan.model_store.kind is ModelStoreKind.AZURE_FILES:
-                names.append("model files (NFS)")
-            return ("private endpoints, with private DNS:", ", ".join(names))
-        case Zone.BASTION:
+        case Segment.ENDPOINTS:
+            names = ", ".join(_LINKED[link] for link in plan.network.private_links)
+            return ("private endpoints, with private DNS:", names)
+        case Segment.BASTION:
             return (f"Azure Bastion {plan.access.bastion_sku}" + (", tunnels" if plan.access.tunnel else ""),)
         case _:
             return ()
 
 
-def _cards(plan: Plan, row: Box) -> Iterator[Box]:
+def _cards(plan: AzurePlan, row: Box) -> Iterator[Box]:
     nodes = plan.nodes
     shown = nodes if len(nodes) <= _MOST_CARDS else nodes[: _MOST_CARDS - 1]
     for index, node in enumerate(shown):
@@ -157,7 +161,7 @@ def _card(row: Box, index: int, title: str, lines: tuple[str, ...], tag: str) ->
     return Box("node", x, y, _CARD_WIDTH, _CARD_HEIGHT, title, lines, tag)
 
 
-def _node_lines(plan: Plan, node: NodePlan) -> tuple[str, ...]:
+def _node_lines(plan: AzurePlan, node: NodePlan) -> tuple[str, ...]:
     size = plan.compute.size
     return (
         f"{node.address}:{plan.serving.wrapper_port}",
@@ -167,7 +171,7 @@ def _node_lines(plan: Plan, node: NodePlan) -> tuple[str, ...]:
     )
 
 
-def _way_in(plan: Plan, rows: _Rows) -> Iterator[Box | Arrow]:
+def _way_in(plan: AzurePlan, rows: _Rows) -> Iterator[Box | Arrow]:
     """The gateway, its clients, and its way to the nodes."""
     gateway, wrapper = plan.gateway, str(plan.serving.wrapper_port)
     down = (rows.gateway.centre, rows.nodes.y)
@@ -245,7 +249,7 @@ def _operators(rows: _Rows) -> Iterator[Box | Arrow]:
     )
 
 
-def _outbound(plan: Plan, rows: _Rows) -> Iterator[Box | Arrow]:
+def _outbound(plan: AzurePlan, rows: _Rows) -> Iterator[Box | Arrow]:
     internet = _right("client", _TOP, 60, "Internet", ("packages and model hub",))
     nat = _right("service", rows.nodes.y, 76, "NAT gateway", (plan.names.nat_gateway, "outbound only, no way in"))
     yield internet
@@ -259,9 +263,9 @@ def _outbound(plan: Plan, rows: _Rows) -> Iterator[Box | Arrow]:
     )
 
 
-def _stores(plan: Plan, rows: _Rows) -> Iterator[Box | Arrow]:
+def _stores(plan: AzurePlan, rows: _Rows) -> Iterator[Box | Arrow]:
     """Model store and Key Vault, each beside the row that reaches it."""
-    store, endpoints = plan.model_store, rows.endpoints
+    store, endpoints = plan.store, rows.endpoints
     x = rows.nodes.x + 60
     ports = "443, 2049" if store.kind is ModelStoreKind.AZURE_FILES else "443"
     yield Arrow(((x, rows.nodes.bottom), (x, endpoints.y)), ports, (x + 10, endpoints.y - 16), "start")
@@ -280,27 +284,27 @@ def _stores(plan: Plan, rows: _Rows) -> Iterator[Box | Arrow]:
     yield _across(rows.nodes, disk, f"LUN {store.lun}", disk.middle)
 
 
-def _store_lines(plan: Plan) -> tuple[str, ...]:
-    store = plan.model_store
+def _store_lines(plan: AzurePlan) -> tuple[str, ...]:
+    store = plan.store
     if store.kind is ModelStoreKind.AZURE_FILES:
-        return (plan.names.storage_account, f"{store.size_gib} GiB at {store.mount_path}")
+        return (plan.names.storage_account, f"{store.size_gib} GiB at {plan.paths.models}")
     return (
         plan.names.model_disk,
         f"{store.size_gib} GiB {store.sku}",
-        f"read-only at {store.mount_path}",
+        f"read-only at {plan.paths.models}",
     )
 
 
-def _table(plan: Plan, y: int) -> Iterator[Row]:
+def _table(plan: AzurePlan, y: int) -> Iterator[Row]:
     """Who may call what, callers and listeners taken together; last what stays on each node."""
-    ports: dict[tuple[Zone, Zone], list[str]] = {}
-    for flow in plan.ports:
+    ports: dict[tuple[Segment, Segment], list[str]] = {}
+    for flow in plan.port_table:
         for caller in flow.callers:
             text = f"{', '.join(flow.port_ranges)} {flow.name}"
             ports.setdefault((caller, flow.listener), []).append(text)
-    loopback = [key for key in ports if key[0] is Zone.LOOPBACK]
+    loopback = [key for key in ports if key[0] is Segment.LOOPBACK]
     for caller, listener in (*(key for key in ports if key not in loopback), *loopback):
         lines = tuple(textwrap.wrap(" · ".join(ports[caller, listener]), _TABLE_TEXT, break_on_hyphens=False))
-        who = "each node itself" if caller is Zone.LOOPBACK else caller.value
-        yield Row(y, who, "its loopback" if caller is Zone.LOOPBACK else listener.value, lines)
+        who = "each node itself" if caller is Segment.LOOPBACK else caller.value
+        yield Row(y, who, "its loopback" if caller is Segment.LOOPBACK else listener.value, lines)
         y += _LINE * len(lines) + 8

@@ -11,10 +11,10 @@ from rich.syntax import Syntax
 
 from gateway_policies.extra_apis import Rendered, rendered
 from huddle.errors import Fault, InputError
-from plan.build_azure import Plan
+from plan.model_azure import AzurePlan
 
 
-def of(plan: Plan) -> tuple[Rendered, ...]:
+def of(plan: AzurePlan) -> tuple[Rendered, ...]:
     """Every policy of a plan's gateway."""
     return rendered(plan.gateway)
 

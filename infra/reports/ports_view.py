@@ -8,26 +8,27 @@ from rich import box
 from rich.console import Console, Group
 from rich.table import Table
 
-from plan.build_azure import Plan
+from plan.azure_security_rules import PRIORITIES
+from plan.model_azure import AzurePlan
 from plan.ports import Flow
-from plan.vocabulary import Zone
+from plan.vocabulary import Segment
 
 _THIS_MACHINE = "this machine only"
 _WIDE = 110
 """From this terminal width (columns) on, the process fits in as well."""
 
 
-def callers(plan: Plan, flow: Flow) -> tuple[str, ...]:
+def callers(plan: AzurePlan, flow: Flow) -> tuple[str, ...]:
     """Who may call, in the table's order."""
-    return tuple(_THIS_MACHINE if zone is Zone.LOOPBACK else _where(plan, zone) for zone in flow.callers)
+    return tuple(_THIS_MACHINE if segment is Segment.LOOPBACK else _where(plan, segment) for segment in flow.callers)
 
 
-def _where(plan: Plan, zone: Zone) -> str:
-    subnet = plan.addresses.subnets.get(zone)
-    return f"{zone} {subnet}" if subnet else zone.value
+def _where(plan: AzurePlan, segment: Segment) -> str:
+    subnet = plan.addresses.subnets.get(segment)
+    return f"{segment} {subnet}" if subnet else segment.value
 
 
-def to_json(plan: Plan) -> list[dict[str, Any]]:
+def to_json(plan: AzurePlan) -> list[dict[str, Any]]:
     """For `--json`: one object a flow, in the table's order, with the NSG priority of each network caller."""
     return [
         {
@@ -37,17 +38,19 @@ def to_json(plan: Plan) -> list[dict[str, Any]]:
             "ports": list(flow.port_ranges),
             "process": flow.process,
             "purpose": flow.purpose,
-            "callers": [zone.value for zone in flow.callers],
-            "nsg_priorities": {zone.value: int(priority) for zone, priority in flow.priorities.items()},
+            "callers": [segment.value for segment in flow.callers],
+            "nsg_priorities": {
+                segment.value: int(PRIORITIES[flow.name, segment]) for segment in flow.callers if not flow.loopback_only
+            },
         }
-        for flow in plan.ports
+        for flow in plan.port_table
     ]
 
 
-def view(plan: Plan, *, wide: bool = True) -> Group:
+def view(plan: AzurePlan, *, wide: bool = True) -> Group:
     """For a terminal, one table for each listener; `wide` adds the process. What stays on the machine is dimmed."""
     sections = _sections(plan)
-    widest = max(len(flow.name) for flow in plan.ports)
+    widest = max(len(flow.name) for flow in plan.port_table)
     return Group(*(_table(title, flows, widest, wide=wide) for title, flows in sections))
 
 
@@ -60,18 +63,18 @@ def _table(title: str, flows: list[Flow], name_width: int, *, wide: bool) -> Tab
         made.add_column("Process", no_wrap=True)
     made.add_column("For")
     for flow in flows:
-        callers = "\n".join(_THIS_MACHINE if zone is Zone.LOOPBACK else zone.value for zone in flow.callers)
+        callers = "\n".join(_THIS_MACHINE if segment is Segment.LOOPBACK else segment.value for segment in flow.callers)
         cells = [flow.name, "\n".join(flow.port_ranges), callers, *([flow.process] if wide else []), flow.purpose]
         made.add_row(*cells, style="dim" if flow.loopback_only else None)
     return made
 
 
-def show(plan: Plan, console: Console) -> None:
+def show(plan: AzurePlan, console: Console) -> None:
     """Print the tables, as wide as the terminal is."""
     console.print(view(plan, wide=console.width >= _WIDE))
 
 
-def to_markdown(plan: Plan) -> str:
+def to_markdown(plan: AzurePlan) -> str:
     """The reference page docs/reference/ports.md."""
     lines = [
         f"# Ports of the `{plan.stack}` stack",
@@ -98,19 +101,19 @@ def to_markdown(plan: Plan) -> str:
 
 
 _TITLES = {
-    Zone.NODES: "Nodes",
-    Zone.GATEWAY: "Gateway",
-    Zone.ENDPOINTS: "Private endpoints",
-    Zone.BASTION: "Bastion",
+    Segment.NODES: "Nodes",
+    Segment.GATEWAY: "Gateway",
+    Segment.ENDPOINTS: "Private endpoints",
+    Segment.BASTION: "Bastion",
 }
 
 
-def _sections(plan: Plan) -> list[tuple[str, list[Flow]]]:
+def _sections(plan: AzurePlan) -> list[tuple[str, list[Flow]]]:
     """One section for each subnet that something listens in, then everything outside."""
     inside = [
-        (f"{title} ({plan.addresses.subnets[zone]})", [flow for flow in plan.ports if flow.listener is zone])
-        for zone, title in _TITLES.items()
-        if zone in plan.addresses.subnets
+        (f"{title} ({plan.addresses.subnets[segment]})", [flow for flow in plan.port_table if flow.listener is segment])
+        for segment, title in _TITLES.items()
+        if segment in plan.addresses.subnets
     ]
-    outside = [flow for flow in plan.ports if flow.listener not in _TITLES]
+    outside = [flow for flow in plan.port_table if flow.listener not in _TITLES]
     return [(title, flows) for title, flows in (*inside, ("Called outside", outside)) if flows]

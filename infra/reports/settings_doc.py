@@ -11,7 +11,7 @@ from cloud_init import templating
 from infra.reports import TEMPLATES
 from plan import stack_file
 from plan.azure_facts import GATEWAY_TIERS, REFUSED_TIERS, SHARED_DISKS, VM_SIZES, max_shares
-from plan.settings.azure import LOCATION_KEY, SECRET_KEYS, Settings
+from plan.targets import Target
 from plan.vocabulary import DiskSku
 
 Schema = Mapping[str, Any]
@@ -38,17 +38,18 @@ class Section:
     rows: tuple[Key, ...]
 
 
-def page() -> str:
-    """docs/reference/settings.md."""
+def page(target: Target) -> str:
+    """docs/reference/settings/<target>.md."""
     return (
         templating.environment(TEMPLATES)
         .get_template("settings.md.j2")
         .render(
             project=stack_file.PROJECT,
-            location_key=LOCATION_KEY,
+            target=target.name,
+            outside=target.settings.outside,
             example=MINIMAL_STACK.read_text(encoding="utf-8"),
-            secrets=list(SECRET_KEYS.items()),
-            sections=sections(),
+            secrets=target.settings.secrets,
+            sections=sections(target),
             sizes=list(VM_SIZES.values()),
             disks=_disks(),
             tiers=list(GATEWAY_TIERS.values()),
@@ -69,9 +70,9 @@ def _shares(sku: DiskSku) -> str:
     return ", ".join(f"{most} up to {size} GiB" for size, most in steps.items())
 
 
-def sections() -> tuple[Section, ...]:
+def sections(target: Target) -> tuple[Section, ...]:
     """Every section, parents before children, in the models' order."""
-    schema = Settings.model_json_schema()
+    schema = target.settings.model_json_schema()
     return tuple(_sections(schema, schema, "", 2))
 
 
@@ -84,7 +85,7 @@ def _sections(schema: Schema, whole: Schema, path: str, level: int) -> Iterator[
         if inner is not None:
             nested.append((inner, f"{path}.{name}{suffix}".lstrip("."), level))
     heading = f"`{path}`" if path else "Top level"
-    intro = schema["description"] if path else f"Each under `{stack_file.PROJECT}:<key>`, except the region."
+    intro = schema["description"] if path else f"Each under `{stack_file.PROJECT}:<key>`."
     yield Section(heading, level, " ".join(intro.split()), tuple(rows))
     for inner, inner_path, inner_level in nested:
         yield from _sections(inner, whole, inner_path, inner_level + (1 if path else 0))
@@ -132,6 +133,8 @@ def _row(name: str, field: Schema, whole: Schema, *, required: bool) -> Key:
 
 def _allowed(target: Schema, whole: Schema) -> str:
     """What a value may be, in a few words."""
+    if "const" in target:
+        return f"`{target['const']}`"
     if "enum" in target:
         return ", ".join(f"`{value}`" for value in target["enum"])
     match target.get("type"):

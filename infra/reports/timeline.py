@@ -18,7 +18,8 @@ from infra.reports import durations as table
 from infra.reports.durations import ASSUMPTION, Durations, Operation, plain_type
 from infra.reports.graph import Registered
 from infra.reports.shapes import in_middle
-from plan.build_azure import Plan
+from infra.reports.shorten import in_middle
+from plan.model_azure import AzurePlan
 
 GATEWAY_TYPE = "azure-native:apimanagement:ApiManagementService"
 BASTION_TYPE = "azure-native:network:BastionHost"
@@ -57,7 +58,7 @@ class Timeline:
         return tuple(span for span in self.spans if span.critical)
 
 
-def variants_of(plan: Plan) -> dict[str, str]:
+def variants_of(plan: AzurePlan) -> dict[str, str]:
     """The SKUs of a plan that decide how long a type takes."""
     return {GATEWAY_TYPE: plan.gateway.facts.tier.value, BASTION_TYPE: plan.access.bastion_sku.value}
 

@@ -1,1 +1,55 @@
-"""Where a plan lands: one module per target, composition only."""
+"""What the roof asks of a target: one module `infra.targets.<name>` for each line of the table in `plan.targets`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+if TYPE_CHECKING:
+    from infra.operations.failures import Failure
+    from infra.rehearsal.steps import Step
+    from infra.reports.cost import Estimate
+
+
+class TargetModule(Protocol):
+    """The functions of a target's module. Plans and settings are of the target's own classes."""
+
+    def complete(self, plan: Any, settings: Any, root: Path, file: str) -> Any:
+        """The plan with what is read from files of the project; raises InputError."""
+
+    def deploy(self, plan: Any) -> None:
+        """Register every resource and export the stack's outputs."""
+
+    def headline(self, plan: Any) -> str:
+        """What the stack is, in a few words: `2 x Standard_NC40ads_H100_v5 in eastus2`."""
+
+    def summary(self, plan: Any) -> list[tuple[str, str]]:
+        """What a person asks first, as (topic, answer)."""
+
+    def warnings(self, plan: Any) -> list[str]:
+        """What is allowed and probably not meant, a sentence each."""
+
+    def estimate(self, plan: Any) -> Estimate:
+        """What a month costs."""
+
+    def picture(self, plan: Any) -> str:
+        """The stack as SVG text."""
+
+    def explain(self, text: str, plan: Any) -> Failure | None:
+        """What an engine's errors mean, where that is known."""
+
+    def obstacle(self, environ: Mapping[str, str]) -> str | None:
+        """What is missing before `up` can start, as a sentence with the next step."""
+
+    def refused_before_up(self, stack: str) -> int:
+        """Exit status of a check that asks what stands already; not 0, with the reason said, when `up` must not run."""
+
+    def steps(self, plan: Any) -> tuple[Step, ...]:
+        """The life of a stack as it is rehearsed."""
+
+
+def of(target: str) -> TargetModule:
+    """The module of a target; importing it does not import a cloud's SDK."""
+    return cast(TargetModule, import_module(f"infra.targets.{target}"))

@@ -1,13 +1,9 @@
-"""Cross-field rules of a stack file, all in one place. Each yields the key and a sentence; none raises."""
+"""Rules of a stack file for Azure, all in one list. Each yields the key at fault and a sentence; none raises."""
 
 from __future__ import annotations
 
-import difflib
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
-from huddle.errors import Fault, InputError
-from plan import ports
 from plan.azure_facts import (
     DISALLOWED_ADMIN_NAMES,
     PREMIUM_V2_BASELINE_IOPS,
@@ -20,37 +16,22 @@ from plan.azure_facts import (
     max_shares,
 )
 from plan.azure_network import AZURE_RESERVED, BASTION_MIN_PREFIX, conflicts, node_capacity
-from plan.rules import gateway as gateway_rules
-from plan.settings.azure import Settings
-from plan.vocabulary import (
-    DiskSku,
-    ManagedTag,
-    ModelStoreKind,
-    Priority,
-    Target,
-    Topology,
-)
-
-Findings = Iterator[tuple[str, str]]
+from plan.rules import azure_gateway, products, service
+from plan.rules.service import Findings, Known
+from plan.settings.azure import AzureSettings
+from plan.vocabulary import DiskSku, ManagedTag, ModelStoreKind, Priority
 
 
-def check(settings: Settings, catalogue: Mapping[str, str], file: str) -> None:
-    """Apply every rule. `catalogue` maps each name that the model registry serves to its base model.
+def check(settings: AzureSettings, bases: Mapping[str, str], file: str) -> None:
+    """Apply every rule. `bases` maps each name that the model registry serves to its base model.
 
     Raises:
         InputError: with one fault for each broken rule.
     """
-    faults = [Fault(file, key, sentence) for rule in RULES for key, sentence in rule(settings, catalogue)]
-    if faults:
-        raise InputError(*faults)
+    service.check(RULES, settings, Known(bases, settings.nodes.numbers), file)
 
 
-def _target(settings: Settings, _: Mapping[str, str]) -> Findings:
-    if settings.target is not Target.AZURE:
-        yield "target", f"'{settings.target}' is not built yet; allowed: {Target.AZURE}"
-
-
-def _addresses(settings: Settings, _: Mapping[str, str]) -> Findings:
+def _addresses(settings: AzureSettings, _: Known) -> Findings:
     with_bastion, with_gateway = settings.access.bastion.sku.needs_subnet, settings.gateway.existing is None
     for key, sentence in conflicts(settings.network, with_bastion=with_bastion, with_gateway=with_gateway):
         yield f"network.{key}", sentence
@@ -69,7 +50,7 @@ def _addresses(settings: Settings, _: Mapping[str, str]) -> Findings:
         )
 
 
-def _size(settings: Settings, _: Mapping[str, str]) -> Findings:
+def _size(settings: AzureSettings, _: Known) -> Findings:
     nodes, size = settings.nodes, VM_SIZES.get(settings.nodes.size)
     if size is None:
         yield "nodes.size", f"'{nodes.size}' is not a GPU size this program knows; allowed: {', '.join(VM_SIZES)}"
@@ -84,7 +65,7 @@ def _size(settings: Settings, _: Mapping[str, str]) -> Findings:
         )
 
 
-def _model_store(settings: Settings, _: Mapping[str, str]) -> Findings:
+def _model_store(settings: AzureSettings, _: Known) -> Findings:
     store, nodes = settings.model_store, settings.nodes
     if store.kind is ModelStoreKind.AZURE_FILES:
         for key in sorted({"sku", "iops", "mbps"} & store.model_fields_set):
@@ -131,61 +112,13 @@ def _model_store(settings: Settings, _: Mapping[str, str]) -> Findings:
         )
 
 
-def _models(settings: Settings, catalogue: Mapping[str, str]) -> Findings:
-    serving, count = settings.serving, settings.nodes.count
-    unknown = [name for name in serving.models if name not in catalogue]
-    for name in unknown:
-        close = difflib.get_close_matches(name, catalogue, n=1)
-        hint = f"did you mean {close[0]}? " if close else ""
-        yield (
-            f"serving.models.{name}",
-            f"is not in the model registry; {hint}allowed: {', '.join(sorted(catalogue))}",
-        )
-    if unknown:
-        return  # which engine a node would run is a question for known models only
-    engines: dict[int, set[str]] = {number: set() for number in range(1, count + 1)}
-    for name, placement in serving.models.items():
-        for number in placement.nodes if placement.nodes is not None else engines:
-            if number not in engines:
-                yield f"serving.models.{name}.nodes", f"{number} is not a node; allowed: 1-{count}"
-            else:
-                engines[number].add(catalogue[name])
-    for number, names in engines.items():
-        if len(names) != 1:
-            what = f"{len(names)} models ({', '.join(sorted(names))})" if names else "no model"
-            yield "serving.models", f"node {number} has {what}; allowed: exactly one base model on each node"
-    bases = {catalogue[name] for name in serving.models}
-    if serving.topology is Topology.DISTRIBUTED and (len(bases) != 1 or count < 2):
-        yield (
-            "serving.topology",
-            f"'distributed' spreads one model over at least two nodes; this stack has {len(bases)} models "
-            f"and {count} nodes; use `replicas`",
-        )
-
-
-def _ports(settings: Settings, _: Mapping[str, str]) -> Findings:
-    own = {f"serving.ports.{key}": value for key, value in settings.serving.ports.model_dump().items()}
-    if settings.jupyter.enabled:
-        own["jupyter.port"] = settings.jupyter.port
-    taken: dict[int, str] = {}
-    for key, port in own.items():
-        if port in taken:
-            yield key, f"{port} is already {taken[port]}; every service needs a port of its own"
-        taken[port] = key
-    for key, port in own.items():
-        for name, first, last in ports.FIXED_PORTS:
-            if first <= port <= last:
-                span = str(first) if first == last else f"{first}-{last}"
-                yield key, f"{port} is taken by {name} ({span}); choose another"
-
-
-def _access(settings: Settings, _: Mapping[str, str]) -> Findings:
+def _access(settings: AzureSettings, _: Known) -> Findings:
     bastion = settings.access.bastion
     if bastion.tunnel and not bastion.sku.can_tunnel:
         yield "access.bastion.sku", f"'{bastion.sku}' can't tunnel; allowed with `tunnel: true`: Standard, Premium"
 
 
-def _tags(settings: Settings, _: Mapping[str, str]) -> Findings:
+def _tags(settings: AzureSettings, _: Known) -> Findings:
     """Azure compares tag names without case and keeps some for itself (Microsoft's Tags API reference)."""
     seen: dict[str, str] = {}
     for name in settings.tags:
@@ -200,37 +133,33 @@ def _tags(settings: Settings, _: Mapping[str, str]) -> Findings:
         seen[folded] = name
 
 
-def _admin(settings: Settings, _: Mapping[str, str]) -> Findings:
+def _admin(settings: AzureSettings, _: Known) -> Findings:
     name = settings.nodes.admin_username
     if name in DISALLOWED_ADMIN_NAMES:
         yield "nodes.admin_username", f"'{name}' is a login name that Azure refuses; choose another, such as azureuser"
 
 
-def _lists(settings: Settings, _: Mapping[str, str]) -> Findings:
-    """Lists whose items each become something of their own, so that none may stand twice."""
-    lists: dict[str, Sequence[object]] = {
+def _lists(settings: AzureSettings, _: Known) -> Findings:
+    own = {
         "access.ssh_public_keys": settings.access.ssh_public_keys,
         "access.operator_object_ids": [guid.lower() for guid in settings.access.operator_object_ids],
         "network.reserved_ranges": settings.network.reserved_ranges,
-        "monitoring.alert_emails": [email.lower() for email in settings.monitoring.alert_emails],
     }
-    lists |= gateway_rules.lists(settings)
-    for name, placement in settings.serving.models.items():
-        lists[f"serving.models.{name}.nodes"] = placement.nodes or ()
-    for key, items in lists.items():
-        for item, count in Counter(items).items():
-            if count > 1:
-                yield key, f"'{item}' stands {count} times; list it once"
+    common = (service.lists(settings), products.lists(settings), azure_gateway.lists(settings))
+    for lists in (own, *common):
+        yield from service.no_item_twice(lists)
 
 
-RULES: tuple[Callable[[Settings, Mapping[str, str]], Findings], ...] = (
-    _target,
+RULES: tuple[Callable[[AzureSettings, Known], Findings], ...] = (
     _addresses,
-    *gateway_rules.RULES,
+    *azure_gateway.RULES,
+    products.products_and_models,
+    products.models_share_nodes,
+    products.nodes_behind,
     _size,
     _model_store,
-    _models,
-    _ports,
+    service.models_on_nodes,
+    service.ports_apart,
     _access,
     _tags,
     _admin,

@@ -1,43 +1,21 @@
-"""What a stack file may say: typed, described, unknown keys refused.
+"""What a stack file for Azure may say, beside what every target's may. The reference page is generated from here.
 
-These models check one field at a time; what concerns several fields stands in `plan.rules.azure`. The reference page
-docs/reference/settings.md is generated from the descriptions here.
+These models check one field at a time; what concerns several fields stands in `plan.rules`.
 """
 
 from __future__ import annotations
 
 from ipaddress import IPv4Network
-from typing import Annotated
+from typing import ClassVar, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from plan.azure_facts import VM_SIZES
-from plan.settings.gateway import Gateway
-from plan.settings.types import (
-    Cidr,
-    Email,
-    Guid,
-    NodeNumber,
-    Port,
-    Section,
-    SshPublicKey,
-    TagKey,
-    TagValue,
-    VnetId,
-    ZoneNumber,
-    defaults_of,
-)
-from plan.vocabulary import (
-    BastionSku,
-    Delivery,
-    DiskSku,
-    Environment,
-    ModelStoreKind,
-    Priority,
-    PrivateDnsKeeper,
-    Target,
-    Topology,
-)
+from plan.settings import service
+from plan.settings.azure_gateway import ApiManagement
+from plan.settings.service import Secret, ServiceSettings
+from plan.settings.types import Cidr, Guid, Section, SshPublicKey, VnetId, ZoneNumber
+from plan.vocabulary import BastionSku, Delivery, DiskSku, ModelStoreKind, Priority, PrivateDnsOwner
 
 LOCATION_KEY = "azure-native:location"
 """The region is the Azure provider's own setting; it stands in the stack file under this key."""
@@ -49,8 +27,8 @@ class Network(Section):
     existing_vnet: VnetId | None = Field(
         None, description="ARM id of a VNet that is there already: the subnets are made in it, the VNet is left alone."
     )
-    private_dns: PrivateDnsKeeper = Field(
-        PrivateDnsKeeper.OWN,
+    private_dns: PrivateDnsOwner = Field(
+        PrivateDnsOwner.OWN,
         description="Who writes the names of private endpoints: `own` zones, or the organisation's Azure `policy`.",
     )
     address_space: Cidr = Field(IPv4Network("10.0.0.0/16"), description="The VNet's range (CIDR).")
@@ -88,7 +66,7 @@ class Nodes(Section):
     size: str = Field(
         "Standard_NC40ads_H100_v5",
         description="VM size with GPUs.",
-        json_schema_extra={"enum": list(VM_SIZES)},  # said here, checked in infra.rules with a better sentence
+        json_schema_extra={"enum": list(VM_SIZES)},  # said here, checked in plan.rules with a better sentence
     )
     count: int = Field(2, ge=1, le=64, description="Number of nodes.")
     quota_vcpus: int = Field(
@@ -105,6 +83,11 @@ class Nodes(Section):
     )
     auto_shutdown: AutoShutdown = Field(AutoShutdown(), description="Daily deallocation.")
 
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The nodes' numbers, counted from 1."""
+        return tuple(range(1, self.count + 1))
+
 
 class ModelStore(Section):
     """Where model files live, seen by every node at /mnt/models."""
@@ -116,40 +99,6 @@ class ModelStore(Section):
     sku: DiskSku = Field(DiskSku.PREMIUM, description="Managed disk SKU (shared-disk only).")
     iops: int | None = Field(None, ge=3_000, description="Provisioned IOPS (Premium SSD v2 and Ultra only).")
     mbps: int | None = Field(None, ge=125, description="Provisioned throughput (MB/s; Premium SSD v2 and Ultra only).")
-
-
-class ModelPlacement(Section):
-    """One served model."""
-
-    nodes: tuple[NodeNumber, ...] | None = Field(
-        None, min_length=1, description="Node numbers, counted from 1, that serve it; none means all nodes."
-    )
-    system_prompt: str | None = Field(
-        None, min_length=1, max_length=32_768, description="System prompt for this model, instead of the registry's."
-    )
-
-
-class Ports(Section):
-    """Listening ports. Where they may be reached from is fixed: see `infra ports`."""
-
-    wrapper: Port = Field(8000, description="The wrapper, on the node's private address.")
-    vllm: Port = Field(5005, description="vLLM, loopback only.")
-    ray_gcs: Port = Field(6379, description="Ray's GCS on the head; workers join here.")
-    ray_client: Port = Field(10_001, description="Ray client server, loopback only (nodes never join here).")
-    ray_dashboard: Port = Field(8265, description="Ray dashboard and job API, loopback only.")
-
-
-class Serving(Section):
-    """Which models run where."""
-
-    models: dict[str, Annotated[ModelPlacement, BeforeValidator(defaults_of)]] = Field(
-        min_length=1, description="Served models by their name in the model registry (`huddle models list`)."
-    )
-    topology: Topology = Field(
-        Topology.REPLICAS,
-        description="`replicas`: each node serves whole models; `distributed`: one model across all nodes.",
-    )
-    ports: Ports = Field(Ports(), description="Listening ports.")
 
 
 class Bastion(Section):
@@ -173,28 +122,29 @@ class Access(Section):
     )
 
 
-class Monitoring(Section):
-    """Logs and metrics."""
+class Monitoring(service.Monitoring):
+    """Logs, metrics and alerts."""
 
     retention_days: int = Field(30, ge=30, le=730, description="Log Analytics retention (days).")
     daily_cap_gb: float = Field(1.0, gt=0, allow_inf_nan=False, description="Log Analytics daily ingestion cap (GB).")
-    alert_emails: tuple[Email, ...] = Field(
-        (), max_length=20, description="Who is told when an alert fires; nobody means alerts only show in the portal."
+
+
+class AzureSettings(ServiceSettings):
+    """A whole stack file for Azure."""
+
+    outside: ClassVar[dict[str, str]] = {"location": LOCATION_KEY}
+    secrets: ClassVar[tuple[Secret, ...]] = (
+        Secret("backend_key", "The key that the gateway shows to the wrapper."),
+        Secret("ray_token", "Ray's cluster token."),
+        Secret("model_hub_token", "Token for gated models on the model hub (optional).", required=False),
+        Secret(
+            "ssh_private_key",
+            "The private half of one of access.ssh_public_keys; needed where `access.delivery` is `ssh`.",
+            required=False,
+        ),
     )
 
-
-class Jupyter(Section):
-    """JupyterLab on the head node. Off unless asked for; then loopback and token only."""
-
-    enabled: bool = Field(False, description="Install and start JupyterLab.")
-    port: Port = Field(8889, description="Listening port, loopback only.")
-
-
-class Settings(Section):
-    """A whole stack file."""
-
-    target: Target = Field(Target.AZURE, description="Where the service lands.")
-    environment: Environment = Field(description="`prod` protects data and gateway; `dev` destroys cleanly.")
+    target: Literal["azure"] = Field("azure", description="Where the service lands.")
     location: str = Field(
         description="Azure region by its short name, such as eastus2.",
         pattern=r"^[a-z0-9]+$",
@@ -209,22 +159,9 @@ class Settings(Section):
         pattern=r"^[a-z0-9]*$",
         description="Changes the suffix of globally unique names, for when one is taken or soft-deleted.",
     )
-    tags: dict[TagKey, TagValue] = Field(default_factory=dict, max_length=40, description="Tags on every resource.")
     network: Network = Field(Network(), description="VNet and subnets.")
     nodes: Nodes = Field(description="GPU VMs.")
     model_store: ModelStore = Field(ModelStore(), description="Shared model files.")
-    serving: Serving = Field(description="Models, topology, ports.")
-    gateway: Gateway = Field(description="API Management.")
+    gateway: ApiManagement = Field(description="API Management.")
     access: Access = Field(description="Operators' access and bundle delivery.")
-    monitoring: Monitoring = Field(Monitoring(), description="Logs and metrics.")
-    jupyter: Jupyter = Field(Jupyter(), description="JupyterLab.")
-
-
-SECRET_KEYS: dict[str, str] = {
-    "backend_key": "The key that the gateway shows to the wrapper.",
-    "ray_token": "Ray's cluster token.",
-    "model_hub_token": "Token for gated models on the model hub (optional).",
-    "ssh_private_key": "The private half of one of access.ssh_public_keys; needed where `access.delivery` is `ssh`.",
-}
-"""Config keys that are secrets: never part of Settings, never in plain text, read only by the target."""
-OPTIONAL_SECRET_KEYS = frozenset({"model_hub_token", "ssh_private_key"})
+    monitoring: Monitoring = Field(Monitoring(), description="Logs, metrics and alerts.")

@@ -11,17 +11,15 @@ from importlib.resources import files
 from gateway_policies import render as policies
 from gateway_policies.entities import NODE_CANNOT_SERVE, BreakerRule, Entity, KeyParameter
 from gateway_policies.extra_apis import Door, doors
-from plan.build_azure import Plan
-from plan.build_gateway import GatewayPlan, SubscriptionPlan
-from plan.vocabulary import GatewayTier
+from plan.model import SubscriptionPlan
+from plan.model_azure import AzurePlan
+from plan.model_gateway import GatewayPlan
 from simulator.apim_policies.counters import Algorithm
 from simulator.apim_policies.pool import Backend, Breaker, Pool, PoolItem
 from simulator.apim_policies.service import Api, Operation, Product, Reach, Service, Subscription
 
-_CLASSIC = frozenset({GatewayTier.DEVELOPER, GatewayTier.PREMIUM})
 
-
-def service_of(plan: Plan, *, backend_key: str, keys: Mapping[str, str] | None = None) -> Service:
+def service_of(plan: AzurePlan, *, backend_key: str, keys: Mapping[str, str] | None = None) -> Service:
     """The gateway of a plan.
 
     `keys` are subscription keys by `<product>/<subscription>`; those that are missing are made, as Azure does.
@@ -44,7 +42,7 @@ def service_of(plan: Plan, *, backend_key: str, keys: Mapping[str, str] | None =
             for pool in gateway.pools
         ),
         named_values={Entity.BACKEND_KEY.value: backend_key},
-        algorithm=Algorithm.SLIDING_WINDOW if gateway.facts.tier in _CLASSIC else Algorithm.TOKEN_BUCKET,
+        algorithm=Algorithm.SLIDING_WINDOW if gateway.facts.classic else Algorithm.TOKEN_BUCKET,
     )
 
 

@@ -11,7 +11,7 @@ from pulumi import automation
 from infra import program
 from infra.rehearsal.record import Record
 from infra.rehearsal.sandbox import Sandbox
-from plan.build_azure import Plan
+from plan.model_azure import AzurePlan
 from simulator.azure.store import State, Store
 
 
@@ -51,7 +51,7 @@ class Life:
     def faults(self, faults: str | None) -> None:
         self.sandbox.set_faults(self.plan(), faults)
 
-    def plan(self) -> Plan:
+    def plan(self) -> AzurePlan:
         return program.load_plan(self.sandbox.stack_name, self.sandbox.directory)
 
     @property

@@ -16,7 +16,7 @@ import pytest
 
 from infra.rehearsal.record import RUN_COMMAND
 from plan import stack_file
-from plan.build_gateway import subscription_id
+from plan.model import subscription_id
 from simulator.apim_policies.from_plan import service_of
 from simulator.apim_policies.messages import Headers, Request
 from simulator.apim_policies.service import Service

@@ -9,7 +9,7 @@ import pytest
 
 from cloud_init import bundle
 from infra import program
-from plan.build_azure import Plan
+from plan.model_azure import AzurePlan
 from tests.namespaces import host, node
 from tests.namespaces.node import Node
 from tools import node_cpu, vllm_cpu
@@ -19,7 +19,7 @@ from tools import node_cpu, vllm_cpu
 class Pair:
     """The head and the worker of one stack."""
 
-    plan: Plan
+    plan: AzurePlan
     head: Node
     worker: Node
 
@@ -30,7 +30,7 @@ class Pair:
     @property
     def cluster(self) -> str:
         """Where Ray's nodes meet."""
-        return f"{self.plan.serving.head_address}:{self.plan.serving.ray_gcs_port}"
+        return f"{self.plan.head.address}:{self.plan.serving.ray_gcs_port}"
 
 
 @pytest.fixture(scope="module")

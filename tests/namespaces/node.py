@@ -22,7 +22,8 @@ import yaml
 
 from cloud_init.bundle import Bundle, contents
 from huddle import tiny_model
-from plan.build_azure import NodePlan, Plan
+from plan.model import NodePlan
+from plan.model_azure import AzurePlan
 from tests.namespaces.host import INSIDE, Host, hand_over
 from tools.deadlines import scaled
 
@@ -85,7 +86,7 @@ class Node:
         return list(json.loads(done.stdout)) if done.returncode == 0 else []
 
 
-def install(host: Host, plan: Plan, number: int, bundle: Bundle, *, node_python: Path, vllm_python: Path) -> Node:
+def install(host: Host, plan: AzurePlan, number: int, bundle: Bundle, *, node_python: Path, vllm_python: Path) -> Node:
     """Lay everything out as `huddle-apply` leaves it, services not yet started."""
     root, node = host.root, plan.nodes[number - 1]
     unpacked = root / "opt/huddle/bundles" / bundle.digest

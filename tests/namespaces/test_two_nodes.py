@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from plan.build_azure import Plan
+from plan.model_azure import AzurePlan
 from plan.ports import BOUND_WIDER, Flow
-from plan.vocabulary import Zone
+from plan.vocabulary import Segment
 from tests.namespaces.conftest import Pair
 from tests.namespaces.node import BACKEND_KEY, PROBE, RAY, RAY_TOKEN, VLLM, WRAPPER, Node
 
@@ -69,11 +69,11 @@ def test_a_second_gcs_is_refused_beside_a_running_one(serving: Pair) -> None:
     assert re.search(r"another Ray runs on this machine; stop it first \(ray stop\): \d+ gcs_server", done.stderr)
 
 
-def bindings(plan: Plan, node: Node) -> dict[int, set[str]]:
+def bindings(plan: AzurePlan, node: Node) -> dict[int, set[str]]:
     """Where each port of the table may be bound. Ray binds what other nodes call to every address of the node."""
     found: dict[int, set[str]] = {}
-    for flow in plan.ports:
-        if flow.listener is Zone.NODES:
+    for flow in plan.flows:
+        if flow.listener is Segment.NODES:
             wide = not flow.loopback_only or flow.name in BOUND_WIDER
             for first, last in flow.ports:
                 for port in range(first, last + 1):
@@ -85,9 +85,9 @@ def bindings(plan: Plan, node: Node) -> dict[int, set[str]]:
     return found
 
 
-def ports_of(plan: Plan, wanted: Callable[[Flow], bool]) -> set[int]:
+def ports_of(plan: AzurePlan, wanted: Callable[[Flow], bool]) -> set[int]:
     """Every port of the nodes' flows that fulfil a condition."""
-    flows = [flow for flow in plan.ports if flow.listener is Zone.NODES and wanted(flow)]
+    flows = [flow for flow in plan.flows if flow.listener is Segment.NODES and wanted(flow)]
     return {port for flow in flows for first, last in flow.ports for port in range(first, last + 1)}
 
 

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from ipaddress import ip_address
 
 from plan import ports
-from plan.build_azure import NodePlan, Plan
-from plan.vocabulary import Zone
+from plan.model import NodePlan
+from plan.model_azure import AzurePlan
+from plan.vocabulary import Segment
 
 _ANYWHERE = {"0.0.0.0", "::", "*"}
 _OF_THE_LAB = {"169.254.169.254:80", "169.254.169.253:443"}
@@ -15,13 +16,13 @@ _OF_THE_LAB = {"169.254.169.254:80", "169.254.169.253:443"}
 _SSH = "ssh"
 
 
-def wrong_listeners(plan: Plan, node: NodePlan, listening: Iterable[str]) -> list[str]:
+def wrong_listeners(plan: AzurePlan, node: NodePlan, listening: Iterable[str]) -> list[str]:
     """Of sockets `address:port`, those that the table lacks or allows on another address only, with the reason.
 
     A flow for loopback only must be bound to loopback, except for those that Ray binds wider whatever it is told
     (`ports.BOUND_WIDER`); any other one to the node's own address. ssh listens everywhere.
     """
-    flows = [flow for flow in plan.ports if flow.listener is Zone.NODES]
+    flows = [flow for flow in plan.flows if flow.listener is Segment.NODES]
     problems = []
     for socket in sorted(set(listening) - _OF_THE_LAB):
         address, _, port = socket.rpartition(":")

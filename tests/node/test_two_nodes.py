@@ -11,7 +11,7 @@ import pytest
 from cloud_init.bundle import Bundle
 from cloud_init.bundle.services import Unit
 from infra.rehearsal.record import Change
-from plan.vocabulary import Zone
+from plan.vocabulary import Segment
 from tests.node.probes import eventually, journal, serves_again
 from tests.ssh_stack import SshStack
 from tools.deadlines import scaled
@@ -66,7 +66,7 @@ def on(request: pytest.FixtureRequest, worker: Node) -> None:
 
 def ray_nodes(node: Node) -> list[str]:
     """What the head counts."""
-    head = f"{node.plan.serving.head_address}:{node.plan.serving.ray_gcs_port}"
+    head = f"{node.plan.head.address}:{node.plan.serving.ray_gcs_port}"
     done = node.shell.run(f"/opt/huddle/current/bin/huddle-ray-nodes {head}")
     return list(json.loads(done.out)) if done.code == 0 else []
 
@@ -122,7 +122,7 @@ def test_the_worker_serves_without_its_head(worker: Node, bundle: Bundle) -> Non
     done = worker.apply(bundle)
     assert done.code == 0, f"{done.out}\n{done.err}"
     assert worker.status()["warnings"] == [f"Ray does not know this node as {worker.of.address}"]
-    assert f"waiting for the head {worker.plan.serving.head_address}" in journal(worker, Unit.RAY)
+    assert f"waiting for the head {worker.plan.head.address}" in journal(worker, Unit.RAY)
 
 
 @pytest.mark.groundwork
@@ -157,7 +157,7 @@ def test_names(head: Node, worker: Node) -> None:
 
 def test_from_the_other_node(head: Node, worker: Node, show: Callable[[str, object], None]) -> None:
     """A scan from the other node reaches what the port table lets nodes call, and nothing else."""
-    flows = [flow for flow in head.plan.ports if flow.listener is Zone.NODES]
+    flows = [flow for flow in head.plan.flows if flow.listener is Segment.NODES]
     listening = {
         int(line.split()[3].rpartition(":")[2])
         for line in head.shell.out("ss --tcp --listening --numeric --no-header").splitlines()
@@ -165,7 +165,7 @@ def test_from_the_other_node(head: Node, worker: Node, show: Callable[[str, obje
     allowed = {
         port
         for flow in flows
-        if Zone.NODES in flow.callers or flow.name == "ssh"
+        if Segment.NODES in flow.callers or flow.name == "ssh"
         for first, last in flow.ports
         for port in range(first, last + 1)
     }

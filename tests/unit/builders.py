@@ -12,7 +12,7 @@ import pulumi
 from components.scope import StackScope
 from infra.program import plan_of
 from plan import stack_file
-from plan.build_azure import Plan
+from plan.model_azure import AzurePlan
 from simulator.azure.paths import SUBSCRIPTION
 from tests.unit.recording import CANARY
 
@@ -22,13 +22,13 @@ def _written(stack: str) -> dict[str, Any]:
     return stack_file.read(stack)
 
 
-def plan(stack: str = "dev", **changes: Any) -> Plan:
+def plan(stack: str = "dev", **changes: Any) -> AzurePlan:
     """The plan of a stack file with some settings changed, or dropped by None: `plan("prod", nodes={"count": 3})`."""
     return _plan(stack, json.dumps(changes))
 
 
 @cache
-def _plan(stack: str, changes: str) -> Plan:
+def _plan(stack: str, changes: str) -> AzurePlan:
     values = dict(_written(stack))
     for key, value in json.loads(changes).items():
         full = f"{stack_file.PROJECT}:{key}"
@@ -38,7 +38,7 @@ def _plan(stack: str, changes: str) -> Plan:
     return plan_of(stack_file.from_values(values, stack), stack)
 
 
-def scope(built: Plan) -> StackScope:
+def scope(built: AzurePlan) -> StackScope:
     """The scope that the Azure target would hand to every component."""
     return StackScope(
         resource_group_name=built.names.resource_group,

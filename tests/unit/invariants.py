@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
-from plan.build_azure import Plan
+from plan.model_azure import AzurePlan
 from plan.vocabulary import SUBNETS
 from simulator.azure import schema
 from simulator.plugin.values import UNKNOWN
@@ -41,7 +41,7 @@ def children_stand_in_one_place(recording: Recording) -> Iterator[str]:
             yield f"{parent} has inline {inline}, and also standalone {', '.join(loose)}"
 
 
-def what_holds_data_is_protected(recording: Recording, plan: Plan) -> Iterator[str]:
+def what_holds_data_is_protected(recording: Recording, plan: AzurePlan) -> Iterator[str]:
     """`prod` protects data and gateway; everything in other stacks can be destroyed."""
     for resource in _custom(recording):
         kind = resource.type.removeprefix("azure-native:")
@@ -59,7 +59,7 @@ def nodes_have_no_public_address(recording: Recording) -> Iterator[str]:
                 yield f"{nic.name} has a public address"
 
 
-def security_rules_match_the_port_table(recording: Recording, plan: Plan) -> Iterator[str]:
+def security_rules_match_the_port_table(recording: Recording, plan: AzurePlan) -> Iterator[str]:
     """Every allowed port is in the table with that caller, and every network flow of the table is allowed."""
     allowed = {
         (group["networkSecurityGroupName"], rule["direction"], port)
@@ -72,7 +72,7 @@ def security_rules_match_the_port_table(recording: Recording, plan: Plan) -> Ite
         (plan.names.nsg(zone), "Inbound" if flow.listener is zone else "Outbound", port)
         for zone in SUBNETS
         if zone in plan.addresses.own_subnets
-        for flow in plan.ports
+        for flow in plan.port_table
         for port in flow.port_ranges
         if (flow.listener is zone and not flow.loopback_only) or (flow.listener not in SUBNETS and zone in flow.callers)
     }
@@ -124,7 +124,7 @@ def resources_belong_to_a_component(recording: Recording) -> Iterator[str]:
             yield f"{resource.type} {resource.name} has no component around it"
 
 
-def everything_carries_the_tags(recording: Recording, plan: Plan) -> Iterator[str]:
+def everything_carries_the_tags(recording: Recording, plan: AzurePlan) -> Iterator[str]:
     """What costs money can be found by its tags."""
     for resource in _custom(recording):
         kind = schema.resource(resource.type)

@@ -26,7 +26,8 @@ from pulumi.runtime.proto import resource_pb2
 from pulumi.runtime.stack import run_in_stack
 
 from plan import stack_file
-from plan.settings.azure import SECRET_KEYS
+from plan.settings.azure import LOCATION_KEY
+from plan.stack_file import secret_keys
 from simulator.azure import check, schema
 from simulator.azure.paths import path_of
 from simulator.plugin.values import UNKNOWN, Secret, dig, from_wire, reveal, to_wire, walk
@@ -296,7 +297,7 @@ def run_program(
         recording, {**azure_outputs.OUTPUTS, **(outputs or {})}, {**azure_outputs.CALLS, **(calls or {})}
     )
     values = stack_config(stack) if config is None else dict(config)
-    monitor.at(values.get(stack_file.LOCATION_KEY, ""))
+    monitor.at(values.get(LOCATION_KEY, ""))
 
     def exported() -> None:
         register_stack_transformation(_without_older_types)
@@ -314,7 +315,7 @@ def run_program(
 
 
 def _configure(monitor: RecordingMonitor, recording: Recording, values: dict[str, str]) -> None:
-    set_all_config(values, [f"{stack_file.PROJECT}:{key}" for key in SECRET_KEYS])
+    set_all_config(values, [f"{stack_file.PROJECT}:{key}" for key in secret_keys()])
     settings.set_root_resource(None)  # type: ignore[arg-type] - the stack makes a new one
     settings.configure(
         mocks.MockSettings(
@@ -359,7 +360,7 @@ def stack_config(stack: str, root: Path = stack_file.ROOT) -> dict[str, str]:
     """A stack file's config as the engine hands it over: text, objects as JSON, and a canary for each secret."""
     read = stack_file.read(stack, root)
     written = {key: value if isinstance(value, str) else json.dumps(value) for key, value in read.items()}
-    return {**written, **{f"{stack_file.PROJECT}:{key}": f"{CANARY}-{key}" for key in SECRET_KEYS}}
+    return {**written, **{f"{stack_file.PROJECT}:{key}": f"{CANARY}-{key}" for key in secret_keys()}}
 
 
 def _refuse_accidents(recording: Recording) -> None:

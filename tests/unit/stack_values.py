@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from huddle import registry
 from huddle.errors import Fault, InputError
 from plan import stack_file
-from plan.build_azure import Plan, build
-from plan.settings.azure import Settings
+from plan.build_azure import build
+from plan.model_azure import AzurePlan
+from plan.settings.azure import AzureSettings
 
 FILE = "stacks/Pulumi.dev.yaml"
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHme63GahSa9lKt98hTj1C7LJL2GzfURKGFi1h5Gcbfd test"
@@ -49,14 +50,14 @@ def changed(**changes: Any) -> dict[str, Any]:
     return config
 
 
-def settings(**changes: Any) -> Settings:
-    """Settings of the dev stack with some sections changed."""
+def settings(**changes: Any) -> AzureSettings:
+    """AzureSettings of the dev stack with some sections changed."""
     return stack_file.from_values(changed(**changes), "dev")
 
 
-def plan(stack: str = "dev", **changes: Any) -> Plan:
+def plan(stack: str = "dev", **changes: Any) -> AzurePlan:
     """The plan that these settings make."""
-    return build(settings(**changes), project=stack_file.PROJECT, stack=stack, catalogue=catalogue(), file=FILE)
+    return build(settings(**changes), project=stack_file.PROJECT, stack=stack, bases=catalogue(), file=FILE)
 
 
 @cache

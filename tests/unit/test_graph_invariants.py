@@ -9,7 +9,7 @@ import pytest
 
 from infra import program
 from plan import stack_file
-from plan.build_azure import Plan
+from plan.model_azure import AzurePlan
 from tests.unit import invariants
 from tests.unit.recording import Recording, assert_no_canary_outside_secrets, run_program, stack_config
 
@@ -39,12 +39,12 @@ def recording_of(stack: str, preview: bool) -> Recording:
 
 
 @pytest.fixture(params=sorted(ROOTS))
-def plan(request: pytest.FixtureRequest) -> Plan:
+def plan(request: pytest.FixtureRequest) -> AzurePlan:
     return program.load_plan(request.param, ROOTS[request.param])
 
 
 @pytest.fixture
-def recording(plan: Plan, preview: bool) -> Recording:
+def recording(plan: AzurePlan, preview: bool) -> Recording:
     return recording_of(plan.stack, preview)
 
 
@@ -55,7 +55,7 @@ def test_invariant(holds: Callable[[Recording], Iterator[str]], recording: Recor
 
 @pytest.mark.parametrize("holds", OVER_RECORDING_AND_PLAN, ids=lambda holds: holds.__name__)
 def test_invariant_of_the_plan(
-    holds: Callable[[Recording, Plan], Iterator[str]], recording: Recording, plan: Plan
+    holds: Callable[[Recording, AzurePlan], Iterator[str]], recording: Recording, plan: AzurePlan
 ) -> None:
     assert list(holds(recording, plan)) == []
 
@@ -64,7 +64,7 @@ def test_no_secret_leaves_its_mark(recording: Recording) -> None:
     assert_no_canary_outside_secrets(recording)
 
 
-def test_preview_and_update_register_the_same_resources(plan: Plan) -> None:
+def test_preview_and_update_register_the_same_resources(plan: AzurePlan) -> None:
     previewed, updated = (recording_of(plan.stack, preview) for preview in (True, False))
     assert sorted(resource.urn for resource in previewed.resources) == sorted(
         resource.urn for resource in updated.resources

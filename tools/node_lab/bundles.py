@@ -10,25 +10,27 @@ from cloud_init import bundle
 from cloud_init.bundle import Bundle
 from infra import program
 from plan import stack_file
-from plan.build_azure import Plan
+from plan.model_azure import AzurePlan
 from tools.node_lab import wheels
 
 ENGINE_LOCK = "requirements/engine.lock"
 JUPYTER_LOCK = "requirements/jupyter.lock"
 
 
-def plan(key: str, stack: str = "dev", **changes: Any) -> Plan:
+def plan(key: str, stack: str = "dev", **changes: Any) -> AzurePlan:
     """The plan of a stack whose operator has this public key. `changes`: sections of the stack file, merged."""
     values = stack_file.read(stack)
     for section, change in {"access": {"ssh_public_keys": [key]}, **changes}.items():
         name = f"{stack_file.PROJECT}:{section}"
         old = values.get(name)
         values[name] = {**old, **change} if isinstance(old, Mapping) and isinstance(change, Mapping) else change
-    return program.plan_of(stack_file.from_values(values, stack), stack)
+    made = program.plan_of(stack_file.from_values(values, stack), stack)
+    assert isinstance(made, AzurePlan)
+    return made
 
 
 def build(
-    of: Plan,
+    of: AzurePlan,
     libraries: wheels.Wheels,
     *,
     engine: str = "",

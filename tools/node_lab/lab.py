@@ -17,8 +17,9 @@ from cloud_init import user_data as render
 from cloud_init.bundle import Bundle
 from cloud_init.bundle import served as catalogue
 from cloud_init.delivery import run_command as apply
-from plan.build_azure import NodePlan, Plan
-from plan.vocabulary import Zone
+from plan.model import NodePlan
+from plan.model_azure import AzurePlan
+from plan.vocabulary import Segment
 from tools.deadlines import scaled
 from tools.node_lab import bundles, image, media, wheels
 from tools.node_lab.guest import Guest, Hardware, Link
@@ -34,7 +35,7 @@ APPLY_S = 420.0
 class Node:
     """A node of the plan and the guest that plays it."""
 
-    plan: Plan
+    plan: AzurePlan
     of: NodePlan
     guest: Guest
     shell: Shell
@@ -116,7 +117,7 @@ class Lab:
         self.models = media.model_disk(self.folder / "models.raw", directory)
         self.guests: list[Guest] = []
 
-    def bundle(self, of: Plan | None = None, **changes: Any) -> Bundle:
+    def bundle(self, of: AzurePlan | None = None, **changes: Any) -> Bundle:
         """The stack's bundle, changed (see bundles.build)."""
         return bundles.build(of or self.plan, self.wheels, **changes)
 
@@ -127,12 +128,18 @@ class Lab:
         folder.mkdir()
         cable = (self._cable[number - 1], self._cable[2 - number]) if together else None
         link = Link(number, self._ssh[number - 1], cable)
-        network = link.network_config(str(of.address), self.plan.addresses.subnets[Zone.NODES].prefixlen)
+        network = link.network_config(str(of.address), self.plan.addresses.subnets[Segment.NODES].prefixlen)
+        login = render.Login(self.plan.compute.admin_username, self.plan.compute.ssh_public_keys)
         hardware = Hardware(
             name=of.name,
             image=self.image,
             root=media.overlay(folder / "root.qcow2", self.image.root),
-            seed=media.seed(folder / "seed.iso", render.user_data(self.plan, of), network, of.name),
+            seed=media.seed(
+                folder / "seed.iso",
+                render.user_data(self.plan, of, login),
+                network,
+                of.name,
+            ),
             wheels=self._wheels,
             link=link,
             console=folder / "console.log",

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from huddle.planner.speed import Load, Replica
-from plan.build_gateway import GatewayPlan
+from huddle.planner.speed import Engine, Load
+from plan.model_gateway import GatewayPlan
 
 REFERENCE = Load(streams=64, prompt_tokens=512, output_tokens=128)
 """A busy engine: with fewer requests at a time each costs more, and is charged as if the engine were well filled."""

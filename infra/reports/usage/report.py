@@ -14,7 +14,7 @@ from huddle import planner, registry
 from huddle.errors import Fault, InputError
 from infra.reports import cost
 from infra.reports.usage.bill import Bill, Capacity, Rate, TokenUse, base_of, rate_of, settle
-from plan.build_azure import Plan
+from plan.model_azure import AzurePlan
 from plan.vocabulary import Topology
 
 NODES = "GPU nodes"
@@ -22,7 +22,7 @@ LONGEST_H = 8_784
 """Hours of a leap year: no bill covers more."""
 
 
-def bill(plan: Plan, uses: Sequence[TokenUse], hours: float, *, file: str) -> Bill:
+def bill(plan: AzurePlan, uses: Sequence[TokenUse], hours: float, *, file: str) -> Bill:
     """Settle `hours` hours in which all nodes of the plan ran.
 
     Raises:
@@ -34,7 +34,7 @@ def bill(plan: Plan, uses: Sequence[TokenUse], hours: float, *, file: str) -> Bi
     return settle(uses, rates(plan), capacity(plan, hours, file))
 
 
-def capacity(plan: Plan, hours: float, file: str) -> Capacity:
+def capacity(plan: AzurePlan, hours: float, file: str) -> Capacity:
     """Engines, their hours and what nodes and the platform around them cost in that time, at list prices."""
     estimate = cost.estimate(plan)
     nodes = next(item for item in estimate.items if item.name == NODES)
@@ -50,7 +50,7 @@ def capacity(plan: Plan, hours: float, file: str) -> Capacity:
     )
 
 
-def rates(plan: Plan) -> dict[str, Rate]:
+def rates(plan: AzurePlan) -> dict[str, Rate]:
     """Each product's seconds a token, from the planner's figures for the engine that serves it."""
     models, bases = registry.load().models, {model.name: model.base for model in plan.serving.models}
     nodes = len(plan.nodes) if plan.serving.topology is Topology.DISTRIBUTED else 1
@@ -62,7 +62,7 @@ def rates(plan: Plan) -> dict[str, Rate]:
     return {product: known[base] for product, base in base_of(plan.gateway, bases).items()}
 
 
-def to_json(plan: Plan, settled: Bill, hours: float) -> dict[str, Any]:
+def to_json(plan: AzurePlan, settled: Bill, hours: float) -> dict[str, Any]:
     """For scripts; amounts are USD."""
     return {
         "stack": plan.stack,
@@ -89,12 +89,12 @@ def to_json(plan: Plan, settled: Bill, hours: float) -> dict[str, Any]:
     }
 
 
-def show(plan: Plan, settled: Bill, hours: float, console: Console) -> None:
+def show(plan: AzurePlan, settled: Bill, hours: float, console: Console) -> None:
     """Print the table."""
     console.print(table(plan, settled, hours))
 
 
-def table(plan: Plan, settled: Bill, hours: float) -> Table:
+def table(plan: AzurePlan, settled: Bill, hours: float) -> Table:
     """One line a subscription, then what nobody used, then what stands around the nodes."""
     known = {product.id for product in plan.gateway.products}
     at_least = "" if cost.estimate(plan).complete else " (at least)"

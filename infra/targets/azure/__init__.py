@@ -1,1 +1,101 @@
-"""The stack on Azure."""
+"""The stack on Azure, as the roof asks for it (`infra.targets.TargetModule`). The cloud's SDK is imported late."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gateway_policies.load_fragments import with_fragments
+from infra.targets.azure.login import obstacle
+from plan import stack_file
+from plan.model_azure import AzurePlan
+from plan.settings.azure import AzureSettings
+
+if TYPE_CHECKING:
+    from infra.operations.failures import Failure
+    from infra.rehearsal.steps import Step
+    from infra.reports.cost import Estimate
+
+__all__ = [
+    "complete",
+    "deploy",
+    "estimate",
+    "explain",
+    "headline",
+    "obstacle",
+    "picture",
+    "refused_before_up",
+    "steps",
+    "summary",
+    "warnings",
+]
+EXAMPLE_KEY_COMMENT = "replace-this-example-key"
+
+
+def complete(plan: AzurePlan, settings: AzureSettings, root: Path, file: str) -> AzurePlan:
+    """The plan with the operator's policy fragments."""
+    return with_fragments(plan, settings.gateway.policy_fragments, root, file)
+
+
+def deploy(plan: AzurePlan) -> None:
+    """Register every resource and export the stack's outputs."""
+    from infra.targets.azure import resources  # noqa: PLC0415 - importing azure-native costs a second
+
+    resources.deploy(plan)
+
+
+def headline(plan: AzurePlan) -> str:
+    """What the stack is, in a few words."""
+    return f"{len(plan.nodes)} x {plan.compute.size.name} in {plan.location}"
+
+
+def summary(plan: AzurePlan) -> list[tuple[str, str]]:
+    """What a person asks first."""
+    from infra.reports import azure_summary  # noqa: PLC0415
+
+    return azure_summary.summary(plan)
+
+
+def warnings(plan: AzurePlan) -> list[str]:
+    """The example's key, which nobody holds."""
+    return [
+        f"access.ssh_public_keys[{index}] is the example key; nobody holds it"
+        for index, key in enumerate(plan.compute.ssh_public_keys)
+        if key.endswith(EXAMPLE_KEY_COMMENT)
+    ]
+
+
+def estimate(plan: AzurePlan) -> Estimate:
+    """List prices of a month."""
+    from infra.reports import cost  # noqa: PLC0415
+
+    return cost.estimate(plan)
+
+
+def picture(plan: AzurePlan) -> str:
+    """Network, nodes, gateway and stores."""
+    from infra.reports import picture as report  # noqa: PLC0415
+
+    return report.render(plan)
+
+
+def explain(text: str, plan: AzurePlan) -> Failure | None:
+    """What Azure's errors mean."""
+    from infra.operations import failures  # noqa: PLC0415
+
+    return failures.explain(text, plan)
+
+
+def refused_before_up(stack: str) -> int:
+    """1, with the reason said, when `up` would delete a product that others subscribed to."""
+    command = [str(stack_file.ROOT / ".venv/bin/infra"), "products", "--leaving", "-s", stack]
+    return subprocess.run(command, check=False, stdout=sys.stderr).returncode
+
+
+def steps(plan: AzurePlan) -> tuple[Step, ...]:
+    """Create, no change, drift check, change, a new image, destroy."""
+    from infra.rehearsal.steps import steps_of  # noqa: PLC0415 - brings in Pulumi
+
+    return steps_of(plan)

@@ -17,7 +17,8 @@ from components.gpu_node import GpuNode
 from components.remote_node import RemoteNode, RemoteNodeArgs
 from components.secrets import Secrets
 from infra.engine.cache import cache_root
-from plan.build_azure import NodePlan, Plan
+from plan.model import NodePlan
+from plan.model_azure import AzurePlan
 from plan.ports import SSH_PORT
 from plan.vocabulary import Delivery
 
@@ -31,7 +32,7 @@ class Delivered:
     status: pulumi.Output[str]
 
 
-def run_command_script(plan: Plan, node: NodePlan, built: Bundle, secrets: Secrets) -> pulumi.Output[str] | None:
+def run_command_script(plan: AzurePlan, node: NodePlan, built: Bundle, secrets: Secrets) -> pulumi.Output[str] | None:
     """The script that Azure runs, once the vault and the node's identity are known; None where SSH delivers."""
     if plan.access.delivery is Delivery.SSH:
         return None
@@ -43,7 +44,7 @@ def run_command_script(plan: Plan, node: NodePlan, built: Bundle, secrets: Secre
     return pulumi.Output.all(secrets.vault_uri, secrets.node_identity_client_id).apply(write)
 
 
-def deliver(plan: Plan, node: NodePlan, vm: GpuNode, built: Bundle, after: Sequence[pulumi.Resource]) -> Delivered:
+def deliver(plan: AzurePlan, node: NodePlan, vm: GpuNode, built: Bundle, after: Sequence[pulumi.Resource]) -> Delivered:
     """Bring the bundle over SSH where the stack says so; a run command is part of its VM already."""
     if plan.access.delivery is Delivery.RUN_COMMAND:
         return Delivered(vm.address, vm.vm_id, vm.status)

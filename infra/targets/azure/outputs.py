@@ -10,14 +10,14 @@ import pulumi
 from components.gateway import Gateway
 from infra.reports import cost
 from infra.targets.azure.delivery import Delivered
-from plan.build_azure import Plan
+from plan.model_azure import AzurePlan
 from plan.vocabulary import BastionSku
 
 KEY_HEADER = "Ocp-Apim-Subscription-Key"
 
 
 def stack_outputs(
-    plan: Plan, gateway: Gateway, nodes: Sequence[Delivered], digest: str, nat_address: pulumi.Output[str]
+    plan: AzurePlan, gateway: Gateway, nodes: Sequence[Delivered], digest: str, nat_address: pulumi.Output[str]
 ) -> dict[str, Any]:
     """Outputs by name. Keys are secret; the commands name the output that holds the key instead of containing it."""
     names = [node.name for node in plan.nodes]
@@ -41,7 +41,7 @@ def stack_outputs(
     }
 
 
-def _curl_command(plan: Plan, base_url: pulumi.Output[str]) -> pulumi.Output[str]:
+def _curl_command(plan: AzurePlan, base_url: pulumi.Output[str]) -> pulumi.Output[str]:
     """One chat request; the key goes from the stack's outputs to curl on stdin, never into an argument."""
     body = f'{{"model":"{plan.serving.models[0].name}","messages":[{{"role":"user","content":"Hello"}}]}}'
     header = f"""'"header = \\"{KEY_HEADER}: " + first(.[]) + "\\""'"""
@@ -53,7 +53,7 @@ def _curl_command(plan: Plan, base_url: pulumi.Output[str]) -> pulumi.Output[str
     )
 
 
-def _tunnel_command(plan: Plan, vm_id: pulumi.Output[str]) -> pulumi.Output[str]:
+def _tunnel_command(plan: AzurePlan, vm_id: pulumi.Output[str]) -> pulumi.Output[str]:
     """How an operator reaches a node's loopback services: SSH through Bastion, with port forwards."""
     if plan.access.bastion_sku is BastionSku.NONE or not plan.access.tunnel:
         return pulumi.Output.from_input(

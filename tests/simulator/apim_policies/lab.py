@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from plan.build_azure import Plan
+from plan.model_azure import AzurePlan
 from simulator.apim_policies.counters import Algorithm, Counters
 from simulator.apim_policies.exchange import Metric, Surroundings
 from simulator.apim_policies.from_plan import service_of
@@ -47,7 +47,7 @@ PRODUCTS: dict[str, Any] = {
 KEYS = {"developers/playground": KEY, "batch/nightly": OTHER_KEY}
 
 
-def plan(**gateway: Any) -> Plan:
+def plan(**gateway: Any) -> AzurePlan:
     doors = {"azure_openai_api": True, "bearer_api": True}
     return builders.plan("dev", gateway={"products": PRODUCTS, "cors_origins": [ORIGIN], **doors, **gateway})
 

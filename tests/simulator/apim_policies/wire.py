@@ -17,7 +17,7 @@ import yaml
 
 from cloud_init.bundle import prompts
 from cloud_init.bundle.wrapper_config import CURRENT, wrapper_config
-from plan.build_azure import Plan
+from plan.model_azure import AzurePlan
 from simulator.apim_policies.counters import Algorithm, Counters
 from simulator.apim_policies.exchange import Surroundings
 from simulator.apim_policies.gateway import Gateway
@@ -50,7 +50,7 @@ class Wire:
         return int(self.url.rpartition(":")[2])
 
 
-def write_node(built: Plan, directory: Path, engine_port: int, port: int) -> Path:
+def write_node(built: AzurePlan, directory: Path, engine_port: int, port: int) -> Path:
     """The first node's own configuration, as its bundle has it, with its paths and ports on this machine."""
     for prompt in prompts.all_prompts(built):
         (directory / prompt.path).parent.mkdir(parents=True, exist_ok=True)

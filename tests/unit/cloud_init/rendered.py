@@ -11,7 +11,8 @@ from cloud_init import bundle
 from cloud_init import user_data as render
 from cloud_init.delivery import run_command as apply
 from infra import program
-from plan.build_azure import NodePlan, Plan
+from plan.model import NodePlan
+from plan.model_azure import AzurePlan
 from tests.unit import stack_values
 
 MODEL, OTHER_MODEL = stack_values.MODEL, stack_values.OTHER_MODEL
@@ -27,7 +28,7 @@ CLIENT_ID = "00000000-1111-2222-3333-444444444444"
 
 
 @cache
-def plans() -> dict[str, Plan]:
+def plans() -> dict[str, AzurePlan]:
     """One plan for each way that templates can turn."""
     return {
         "dev": program.load_plan("dev"),
@@ -37,7 +38,7 @@ def plans() -> dict[str, Plan]:
     }
 
 
-def _planned(**changes: Any) -> Plan:
+def _planned(**changes: Any) -> AzurePlan:
     """A plan as the program makes it, engines' layout included."""
     return program.plan_of(stack_values.settings(**changes), "dev")
 
@@ -51,7 +52,7 @@ def built(kind: str) -> bundle.Bundle:
     return bundle.build(plans()[kind])
 
 
-def script(plan: Plan, node: NodePlan, of: bundle.Bundle) -> str:
+def script(plan: AzurePlan, node: NodePlan, of: bundle.Bundle) -> str:
     """The run-command script of a node."""
     return apply.script(plan, node, of, vault_uri=VAULT_URI, identity_client_id=CLIENT_ID)
 

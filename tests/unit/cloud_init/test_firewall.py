@@ -7,14 +7,14 @@ import re
 import pytest
 
 from cloud_init.bundle import firewall
-from plan.build_azure import Plan
-from plan.vocabulary import Zone
+from plan.model_azure import AzurePlan
+from plan.vocabulary import Segment
 from tests.unit.cloud_init.rendered import KINDS, built, plans
 
 ACCEPT = re.compile(r"^ {8}ip saddr \{ (.*) \} tcp dport \{ (.*) \} accept comment \"(.*)\"$", re.MULTILINE)
 
 
-def accepted(plan: Plan) -> dict[str, tuple[set[str], str]]:
+def accepted(plan: AzurePlan) -> dict[str, tuple[set[str], str]]:
     """By flow: who may come, and to which ports."""
     found = ACCEPT.findall(firewall.file(plan).text)
     return {name: (set(sources.split(", ")), ports) for sources, ports, name in found}
@@ -26,11 +26,11 @@ def test_it_lets_in_the_callers_of_the_port_table_and_nobody_else(kind: str) -> 
     subnets = plan.addresses.subnets
     expected = {
         flow.name: ({str(subnets[zone]) for zone in flow.callers}, ", ".join(flow.port_ranges))
-        for flow in plan.ports
-        if flow.listener is Zone.NODES and flow.callers != (Zone.LOOPBACK,) and flow.name != "ssh"
+        for flow in plan.flows
+        if flow.listener is Segment.NODES and flow.callers != (Segment.LOOPBACK,) and flow.name != "ssh"
     }
     assert accepted(plan) == expected
-    assert expected["wrapper"][0] == {str(subnets[Zone.GATEWAY])}
+    assert expected["wrapper"][0] == {str(subnets[Segment.GATEWAY])}
 
 
 @pytest.mark.parametrize("kind", KINDS)

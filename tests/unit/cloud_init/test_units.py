@@ -235,7 +235,7 @@ def test_jupyterlab_is_for_this_machine_only() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_unit_holds_the_model_store_with_a_mount_of_its_own(kind: str) -> None:
     """The host's umount must reach every service, or the store can neither be published to nor opened anew."""
-    store = Path(plans()[kind].model_store.mount_path)
+    store = Path(plans()[kind].paths.models)
     for name, text in unit_files(kind).items():
         for key, value in re.findall(r"^(\w*Paths|TemporaryFileSystem|RootDirectory)=(.*)$", text, re.MULTILINE):
             for word in re.split(r"[\s:]+", value):
@@ -280,11 +280,11 @@ def listened_ports(kind: str) -> dict[str, set[int]]:
 def test_the_ports_of_the_units_are_those_of_the_port_table(kind: str) -> None:
     plan = plans()[kind]
     table: dict[str, set[int]] = {}
-    for flow in plan.ports:
+    for flow in plan.flows:
         # Torch and NCCL choose theirs within what the table says; nobody configures them.
         if flow.process in set(Unit) and flow.name not in ("torch-rendezvous", "collectives", "engine-processes"):
             table.setdefault(flow.process, set()).update(port for span in flow.ports for port in span)
-    assert (plan.serving.topology is Topology.DISTRIBUTED) == any(flow.name == "collectives" for flow in plan.ports)
+    assert (plan.serving.topology is Topology.DISTRIBUTED) == any(flow.name == "collectives" for flow in plan.flows)
     assert listened_ports(kind) == table
 
 

@@ -11,7 +11,7 @@ from pulumi_azure_native import network
 
 from components.gateway import Gateway, GatewayArgs
 from plan.azure_facts import GATEWAY_TIERS
-from plan.build_azure import Plan
+from plan.model_azure import AzurePlan
 from plan.vocabulary import GatewayInbound, GatewayTier
 from tests.unit.azure_outputs import OUTPUTS, Outputs
 from tests.unit.builders import arm_id, plan, scope, secret
@@ -42,7 +42,9 @@ def service_outputs(inputs: Mapping[str, Any]) -> dict[str, Any]:
     return {**OUTPUTS[SERVICE](inputs), "privateIPAddresses": [PRIVATE_ADDRESS]}
 
 
-def build(built: Plan, preview: bool = False, calls: Mapping[str, Outputs] | None = None, **changes: Any) -> Recording:
+def build(
+    built: AzurePlan, preview: bool = False, calls: Mapping[str, Outputs] | None = None, **changes: Any
+) -> Recording:
     def program() -> Mapping[str, Any]:
         ready = network.PublicIPPrefix("ready", resource_group_name="group", public_ip_prefix_name="ready")
         args: dict[str, Any] = {

@@ -8,7 +8,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from components.gateway.products import Products, ProductsArgs
-from plan.build_gateway import ProductPlan, SubscriptionPlan, subscription_id
+from plan.model import SubscriptionPlan, subscription_id
+from plan.model_gateway import GatewayProduct
 from tests.unit.builders import plan, scope
 from tests.unit.components.gateway_program import standard, written
 from tests.unit.recording import Recording, run_program
@@ -28,8 +29,8 @@ def test_no_two_writes_are_in_flight(preview: bool) -> None:
 NAMES = st.from_regex(r"[a-z][a-z0-9-]{0,6}[a-z0-9]", fullmatch=True)
 
 
-def product(name: str, subscriptions: set[str]) -> ProductPlan:
-    return ProductPlan(
+def product(name: str, subscriptions: set[str]) -> GatewayProduct:
+    return GatewayProduct(
         id=name,
         display_name=name,
         description="",
@@ -43,7 +44,7 @@ def product(name: str, subscriptions: set[str]) -> ProductPlan:
     )
 
 
-def build_products(products: Sequence[ProductPlan]) -> Recording:
+def build_products(products: Sequence[GatewayProduct]) -> Recording:
     def program() -> None:
         args = ProductsArgs(scope(plan()), service_name="service", api_id="api", products=tuple(products), after=[])
         Products("products", args)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pulumi_azure_native import network
 
 from components.gpu_node import REPLACING_CHANGES, GpuNode, GpuNodeArgs
-from plan.build_azure import Plan
+from plan.model_azure import AzurePlan
 from simulator.azure import schema
 from simulator.plugin.values import UNKNOWN
 from tests.unit.builders import arm_id, plan, scope
@@ -37,7 +37,7 @@ def needed() -> pulumi.Resource:
     return network.RouteTable("needed", resource_group_name="group", route_table_name="needed")
 
 
-def build(built: Plan, preview: bool = False, *, disk: str | None = DISK_ID, **changes: Any) -> Recording:
+def build(built: AzurePlan, preview: bool = False, *, disk: str | None = DISK_ID, **changes: Any) -> Recording:
     """All nodes of the plan, in a chain, as the Azure target makes them."""
 
     def program() -> Mapping[str, Any]:
@@ -50,7 +50,7 @@ def build(built: Plan, preview: bool = False, *, disk: str | None = DISK_ID, **c
                 "subnet_id": SUBNET_ID,
                 "identity_id": IDENTITY_ID,
                 "model_disk_id": disk,
-                "model_disk_lun": built.model_store.lun,
+                "model_disk_lun": built.store.lun,
                 "custom_data": CUSTOM_DATA,
                 "apply_script": SCRIPT,
                 "bundle_digest": DIGEST,
@@ -161,7 +161,7 @@ def test_the_model_disk_is_attached_without_cache_and_outlives_the_vm(preview: b
 
 
 def test_spot_zone_and_ultra_reach_the_vm() -> None:
-    machine = vm(build(plan(nodes={"priority": "spot", "zone": "3"}), ultra_disk=True))
+    machine = vm(build(plan(nodes={"priority": "spot", "zone": "3"}, model_store={"sku": "UltraSSD_LRS"})))
     assert machine["priority"] == "Spot"
     assert machine["evictionPolicy"] == "Deallocate"
     assert machine["billingProfile"] == {"maxPrice": -1}

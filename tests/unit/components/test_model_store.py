@@ -9,7 +9,7 @@ import pulumi
 import pytest
 
 from components.model_store import ModelStore, ModelStoreArgs
-from plan.build_azure import Plan
+from plan.model_azure import AzurePlan
 from simulator.plugin.values import UNKNOWN
 from tests.unit.builders import arm_id, plan, scope
 from tests.unit.recording import Recording, run_program
@@ -20,13 +20,13 @@ SUBNET_ID = arm_id("Microsoft.Network/virtualNetworks", "vnet") + "/subnets/endp
 ZONE_ID = arm_id("Microsoft.Network/privateDnsZones", "privatelink.file.core.windows.net")
 
 
-def build(built: Plan, preview: bool = False, file_zone_id: str | None = ZONE_ID) -> Recording:
+def build(built: AzurePlan, preview: bool = False, file_zone_id: str | None = ZONE_ID) -> Recording:
     def program() -> Mapping[str, Any]:
         store = ModelStore(
             "store",
             ModelStoreArgs(
                 scope=scope(built),
-                store=built.model_store,
+                store=built.store,
                 zone=built.compute.zone,
                 endpoint_subnet_id=SUBNET_ID,
                 file_zone_id=file_zone_id,
@@ -49,7 +49,7 @@ def files(stack: str = "dev", preview: bool = False) -> Recording:
     return build(_files_plan(stack), preview)
 
 
-def _files_plan(stack: str) -> Plan:
+def _files_plan(stack: str) -> AzurePlan:
     return plan(stack, model_store={"kind": "azure-files", "sku": None, "iops": None, "mbps": None})
 
 
@@ -73,7 +73,7 @@ def test_performance_is_stated_only_where_it_can_be_bought() -> None:
     prod = build(plan("prod")).one(DISK)
     assert (prod["diskIOPSReadWrite"], prod["diskMBpsReadWrite"], prod["maxShares"]) == (8000, 1200, 15)
     assert prod["sku.name"] == "PremiumV2_LRS"
-    asked_for = replace(plan(), model_store=replace(plan().model_store, iops=9000, mbps=900))
+    asked_for = replace(plan(), store=replace(plan().store, iops=9000, mbps=900))
     refused = build(asked_for).one(DISK)
     assert (refused["diskIOPSReadWrite"], refused["diskMBpsReadWrite"]) == (None, None)
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from components.monitoring import Monitoring, MonitoringArgs
-from plan.build_azure import Plan
+from plan.model_azure import AzurePlan
 from simulator.plugin.values import Secret
 from tests.unit.builders import plan, scope
 from tests.unit.recording import Recording, assert_no_canary_outside_secrets, run_program
@@ -12,7 +12,7 @@ from tests.unit.recording import Recording, assert_no_canary_outside_secrets, ru
 WORKSPACE, INSIGHTS = "operationalinsights:Workspace", "applicationinsights:Component"
 
 
-def build(built: Plan, preview: bool = False) -> Recording:
+def build(built: AzurePlan, preview: bool = False) -> Recording:
     def program() -> Mapping[str, Any]:
         monitoring = Monitoring("monitoring", MonitoringArgs(scope=scope(built), settings=built.monitoring))
         return {

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from components.network import Network, NetworkArgs, _rule
 from plan.azure_network import AddressPlan
-from plan.build_azure import Plan
-from plan.ports import NsgRule
-from plan.vocabulary import SUBNETS, NsgPriority, Zone
+from plan.azure_security_rules import NsgPriority, NsgRule
+from plan.model_azure import AzurePlan
+from plan.vocabulary import SUBNETS, Segment
 from simulator.plugin.values import UNKNOWN
 from tests.unit.builders import plan, scope
 from tests.unit.recording import Recorded, Recording, run_program
@@ -31,7 +31,7 @@ def dev(preview: bool = False) -> Recording:
     return build(DEV, preview)
 
 
-def build(built: Plan, preview: bool = False, zone: str | None = None, existing: str | None = None) -> Recording:
+def build(built: AzurePlan, preview: bool = False, zone: str | None = None, existing: str | None = None) -> Recording:
     def program() -> Mapping[str, Any]:
         network = Network(
             "network",
@@ -198,7 +198,7 @@ def test_everything_carries_the_tags() -> None:
 
 
 NETWORKS = st.integers(0, 255).map(lambda third: IPv4Network(f"10.{third}.0.0/24"))
-ZONES = st.one_of(st.none(), st.sampled_from([zone for zone in Zone if zone is not Zone.LOOPBACK]))
+ZONES = st.one_of(st.none(), st.sampled_from([zone for zone in Segment if zone is not Segment.LOOPBACK]))
 PORTS = st.lists(st.integers(1, 65_535).map(str), min_size=1, max_size=4, unique=True).map(tuple)
 
 
@@ -209,7 +209,7 @@ PORTS = st.lists(st.integers(1, 65_535).map(str), min_size=1, max_size=4, unique
     ports=PORTS,
 )
 def test_any_rule_names_both_ends_and_all_ports_once(
-    ranges: list[IPv4Network], source: Zone | None, destination: Zone | None, ports: tuple[str, ...]
+    ranges: list[IPv4Network], source: Segment | None, destination: Segment | None, ports: tuple[str, ...]
 ) -> None:
     by_zone = dict(zip(SUBNETS, ranges, strict=True))
     rule = _rule(

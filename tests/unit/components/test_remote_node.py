@@ -11,7 +11,7 @@ import pytest
 from cloud_init import bundle
 from infra.targets.azure import delivery
 from infra.targets.azure import deploy as azure
-from plan.build_azure import Plan
+from plan.model_azure import AzurePlan
 from simulator.plugin.values import UNKNOWN, Secret, reveal
 from tests.unit import stack_values
 from tests.unit.azure_outputs import CANARY
@@ -23,7 +23,7 @@ KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHme63GahSa9lKt98hTj1C7LJL2GzfURKGFi1
 
 
 @cache
-def plan() -> Plan:
+def plan() -> AzurePlan:
     return stack_values.plan(access={"delivery": "ssh"})
 
 

@@ -10,6 +10,7 @@ from infra.cli import deploy
 from infra.cli.stack_secrets import missing_secrets
 from infra.engine import Engine, EngineUnavailableError, Origin
 from infra.engine.versions import ROOT
+from infra.targets.azure import login
 from tools.preview_summary import summary
 
 LOGIN = {"ARM_CLIENT_ID": "a", "ARM_TENANT_ID": "b", "ARM_SUBSCRIPTION_ID": "c", "ARM_CLIENT_SECRET": "d"}
@@ -18,33 +19,30 @@ BACKEND = {"PULUMI_BACKEND_URL": "azblob://state"}
 
 @pytest.fixture(autouse=True)
 def no_az(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(deploy, "az_is_logged_in", lambda: False)
+    monkeypatch.setattr(login, "az_is_logged_in", lambda: False)
 
 
 def test_azure_needs_a_login_first_and_a_backend_second():
-    assert deploy.obstacle("azure", {}).startswith("No Azure login: run `az login`")
-    assert deploy.obstacle("azure", LOGIN).startswith("No state backend: run `make pulumi")
-    assert deploy.obstacle("azure", {**LOGIN, **BACKEND}) is None
-
-
-def test_other_targets_need_no_azure_login():
-    assert deploy.obstacle("hosts", BACKEND) is None
+    assert login.obstacle({}).startswith("No Azure login: run `az login`")
+    assert login.obstacle(LOGIN) is None
+    assert deploy.no_backend(LOGIN).startswith("No state backend: run `make pulumi")
+    assert deploy.no_backend({**LOGIN, **BACKEND}) is None
 
 
 @pytest.mark.parametrize("missing", sorted(LOGIN))
 def test_half_a_login_is_none(missing: str):
-    assert deploy.has_service_principal(LOGIN)
-    assert not deploy.has_service_principal({name: value for name, value in LOGIN.items() if name != missing})
+    assert login.has_service_principal(LOGIN)
+    assert not login.has_service_principal({name: value for name, value in LOGIN.items() if name != missing})
 
 
 def test_federated_and_managed_identities_count():
-    assert deploy.has_service_principal({**LOGIN, "ARM_CLIENT_SECRET": "", "ARM_USE_OIDC": "true"})
-    assert deploy.has_service_principal({"ARM_SUBSCRIPTION_ID": "c", "ARM_USE_MSI": "true"})
+    assert login.has_service_principal({**LOGIN, "ARM_CLIENT_SECRET": "", "ARM_USE_OIDC": "true"})
+    assert login.has_service_principal({"ARM_SUBSCRIPTION_ID": "c", "ARM_USE_MSI": "true"})
 
 
 def test_az_login_counts(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(deploy, "az_is_logged_in", lambda: True)
-    assert deploy.obstacle("azure", BACKEND) is None
+    monkeypatch.setattr(login, "az_is_logged_in", lambda: True)
+    assert login.obstacle(BACKEND) is None
 
 
 def test_an_earlier_pulumi_login_is_a_backend(tmp_path: Path):
@@ -73,9 +71,9 @@ def test_a_preview_makes_no_secrets_and_says_who_does():
 
 
 def test_missing_secrets_are_those_that_the_stack_file_lacks():
-    project = {"name": "p", "config": {"a": {"secret": True}, "b": {"secret": True}, "c": {"type": "string"}, "d": 1}}
-    assert missing_secrets(project, {"config": {"p:b": {"secure": "v1:x"}, "a": "of another namespace"}}) == ["a"]
-    assert missing_secrets(project, {"config": None}) == ["a", "b"]
+    held = {"h100-inference:ray_token": {"secure": "v1:x"}, "backend_key": "of another namespace"}
+    assert missing_secrets({"config": held}) == ["backend_key"]
+    assert missing_secrets({"config": None}) == ["backend_key", "ray_token"]
 
 
 class Started(Exception):  # noqa: N818 - raised where the process would become pulumi

@@ -17,7 +17,8 @@ from huddle.errors import InputError
 from infra.program import load_plan, plan_of
 from infra.reports import documents, picture, ports_view, settings_doc
 from plan import stack_file
-from plan.settings.azure import SECRET_KEYS, Settings
+from plan.settings.azure import AzureSettings
+from plan.targets import TARGETS
 from tests.unit.stack_values import FILES, MODEL, plan
 
 DOCUMENTS = documents.documents()
@@ -64,7 +65,7 @@ def test_markdown_tables_are_regular(name: str) -> None:
 # The settings page
 
 
-def models(model: type[BaseModel] = Settings, path: str = "") -> dict[str, type[BaseModel]]:
+def models(model: type[BaseModel] = AzureSettings, path: str = "") -> dict[str, type[BaseModel]]:
     """Every settings model by its path; found by walking the classes, not by the code under test."""
     found = {path: model}
     for name, field in model.model_fields.items():
@@ -81,7 +82,7 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
 
 
 def test_the_page_has_every_key_and_nothing_else() -> None:
-    written = {section.heading.strip("`"): section for section in settings_doc.sections()}
+    written = {section.heading.strip("`"): section for section in settings_doc.sections(TARGETS["azure"])}
     expected = models()
     assert {path or "Top level" for path in expected} == set(written)
     for path, model in expected.items():
@@ -97,7 +98,7 @@ def test_the_page_has_every_key_and_nothing_else() -> None:
 def test_allowed_values_are_those_of_the_code() -> None:
     rows = {
         f"{section.heading.strip('`')}.{row.key}": row.allowed
-        for section in settings_doc.sections()
+        for section in settings_doc.sections(TARGETS["azure"])
         for row in section.rows
     }
     assert rows["nodes.count"] == "whole number, 1 to 64"
@@ -113,8 +114,8 @@ def test_allowed_values_are_those_of_the_code() -> None:
 
 
 def test_secrets_are_explained() -> None:
-    for key, text in SECRET_KEYS.items():
-        assert f"| `{key}` | {text} |" in DOCUMENTS["docs/reference/settings.md"]
+    for secret in AzureSettings.secrets:
+        assert f"| `{secret.key}` | {secret.description} |" in DOCUMENTS["docs/reference/settings/azure.md"]
 
 
 def _minimal() -> dict[str, Any]:
@@ -124,7 +125,7 @@ def _minimal() -> dict[str, Any]:
 
 def test_the_example_is_legal_and_in_the_page() -> None:
     assert plan_of(stack_file.from_values(_minimal(), "dev"), "dev").nodes
-    fenced = re.search(r"```yaml\n(.*?)```", DOCUMENTS["docs/reference/settings.md"], re.DOTALL)
+    fenced = re.search(r"```yaml\n(.*?)```", DOCUMENTS["docs/reference/settings/azure.md"], re.DOTALL)
     assert fenced is not None
     assert yaml.safe_load(fenced.group(1))["config"] == _minimal()
 
@@ -152,7 +153,7 @@ def test_nothing_can_be_left_out_of_the_smallest_example(path: tuple[Any, ...]) 
 
 def test_the_ports_page_has_every_flow_once() -> None:
     page = DOCUMENTS["docs/reference/ports.md"]
-    for flow in load_plan("dev").ports:
+    for flow in load_plan("dev").port_table:
         assert page.count(f"| {flow.name} | {', '.join(flow.port_ranges)} |") == 1
 
 
@@ -225,7 +226,7 @@ def test_a_picture_says_what_the_plan_says(case: str) -> None:
     shown = built.nodes if len(built.nodes) <= 6 else built.nodes[:5]
     for node in shown:
         assert f"{node.address}:{built.serving.wrapper_port}" in words
-    for flow in built.ports:
+    for flow in built.flows:
         assert f"{', '.join(flow.port_ranges)} {flow.name}" in words
     hidden = len(built.nodes) - len(shown)
     assert ("more" in words.split("node to node")[0]) == bool(hidden)

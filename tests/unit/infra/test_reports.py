@@ -15,8 +15,9 @@ from rich.console import Console
 
 from infra.program import load_plan
 from infra.reports import cost, plan_json, ports_view, shapes
+from infra.reports import azure_summary, cost, plan_json, ports_view, shorten
 from plan import stack_file
-from plan.vocabulary import GatewayTier, Zone
+from plan.vocabulary import GatewayTier, Segment
 from tests.unit.stack_values import FILES, legal_changes, plan
 
 PRICES = cost.load_prices()
@@ -178,7 +179,7 @@ def test_ports_as_json_say_who_may_call() -> None:
 def test_every_flow_is_on_the_screen(changes: dict[str, Any]) -> None:
     built = plan(**changes)
     text = screen(ports_view.show, built, 120)
-    for flow in built.ports:
+    for flow in built.flows:
         assert flow.name in text
         assert flow.process in text
         for span in flow.port_ranges:
@@ -222,7 +223,7 @@ def test_the_plan_as_json_says_everything() -> None:
     assert made["security_rules"]["nodes"][-1]["priority"] == 4096
     assert made["gateway"]["facts"]["tier"] == "StandardV2"
     assert made["compute"]["size"]["gpus"] == 1
-    assert made["model_store"]["max_shares"] == 5
+    assert made["store"]["max_shares"] == 5
     assert made["monitoring"]["retention_days"] == 30
 
 
@@ -235,7 +236,7 @@ def test_plans_have_equal_json_exactly_when_they_are_equal(one: dict[str, Any], 
 def test_a_value_without_a_json_form_is_an_error_and_no_guess() -> None:
     with pytest.raises(TypeError, match="no JSON form for PurePosixPath"):
         plan_json.jsonable({"path": PurePath("x")})
-    assert plan_json.jsonable({Zone.NODES: {IPv4Network("10.0.0.0/8")}, "d": date(2026, 1, 2)}) == {
+    assert plan_json.jsonable({Segment.NODES: {IPv4Network("10.0.0.0/8")}, "d": date(2026, 1, 2)}) == {
         "d": "2026-01-02",
         "nodes": ["10.0.0.0/8"],
     }
@@ -255,8 +256,8 @@ def test_the_plan_on_a_terminal(stack: str, width: int) -> None:
 
 
 def test_what_protects_a_stack_is_said() -> None:
-    assert dict(plan_json.summary(load_plan("prod")))["Deletion"] == "data and gateway are protected"
-    assert dict(plan_json.summary(load_plan("dev")))["Deletion"] == "everything is destroyable"
+    assert dict(azure_summary.summary(load_plan("prod")))["Deletion"] == "data and gateway are protected"
+    assert dict(azure_summary.summary(load_plan("dev")))["Deletion"] == "everything is destroyable"
 
 
 # Cutting text

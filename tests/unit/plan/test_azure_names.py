@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plan.azure_names import RULES, Kind, Names, problem, stable_suffix
-from plan.vocabulary import Zone
+from plan.vocabulary import Segment
 from tests.unit.stack_values import fault, plan
 
 PREFIXES = st.from_regex(r"[a-z][a-z0-9]{1,11}", fullmatch=True)  # as settings allow
@@ -52,7 +52,7 @@ def test_names_that_are_derived_elsewhere_are_legal_too(names: Names) -> None:
         assert problem(Kind.NETWORK, names.endpoint(service)) is None
     assert problem(Kind.NETWORK, names.bastion_address) is None
     assert names.shutdown_schedule(2) == f"shutdown-computevm-{names.node(2)}"
-    assert names.subnet(Zone.BASTION) == "AzureBastionSubnet"
+    assert names.subnet(Segment.BASTION) == "AzureBastionSubnet"
 
 
 @given(

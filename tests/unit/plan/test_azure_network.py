@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from plan.azure_network import AZURE_RESERVED, PLATFORM_RANGES, conflicts, node_capacity, plan_addresses
 from plan.settings.azure import Network
-from plan.vocabulary import Zone
+from plan.vocabulary import Segment
 from tests.unit.stack_values import FILES, fault, legal_changes, plan
 
 SEED = Network()
@@ -26,9 +26,9 @@ def test_nothing_overlaps_and_everything_is_inside(changes: dict[str, Any]) -> N
     for subnet in addresses.subnets.values():
         assert subnet.subnet_of(addresses.address_space)
     assert len(set(addresses.node_addresses)) == changes["nodes"]["count"]
-    reserved = set(list(addresses.subnets[Zone.NODES])[:4]) | {addresses.subnets[Zone.NODES].broadcast_address}
+    reserved = set(list(addresses.subnets[Segment.NODES])[:4]) | {addresses.subnets[Segment.NODES].broadcast_address}
     for address in addresses.node_addresses:
-        assert address in addresses.subnets[Zone.NODES]
+        assert address in addresses.subnets[Segment.NODES]
         assert address not in reserved
 
 
@@ -140,8 +140,8 @@ def test_ranges_that_azure_keeps_are_refused(taken: IPv4Network) -> None:
 
 def test_bastions_range_matters_only_where_it_becomes_a_subnet() -> None:
     outside = {"bastion_subnet": "192.168.0.0/26"}
-    assert Zone.BASTION not in plan(network=outside).addresses.subnets
-    assert Zone.BASTION not in plan(network=outside, access={"bastion": {"sku": "Developer"}}).addresses.subnets
+    assert Segment.BASTION not in plan(network=outside).addresses.subnets
+    assert Segment.BASTION not in plan(network=outside, access={"bastion": {"sku": "Developer"}}).addresses.subnets
     assert fault(network=outside, access={"bastion": {"sku": "Basic"}}).key == "network.bastion_subnet"
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from infra.program import load_plan, plan_of
 from plan import stack_file
-from plan.vocabulary import Environment, Role, Zone
+from plan.vocabulary import Environment, Role, Segment
 from tests.unit.stack_values import FILES, MODEL, OTHER_MODEL, legal_changes, plan
 
 
@@ -52,7 +52,7 @@ def test_nodes_are_counted_from_one_and_the_first_is_the_head(changes: dict[str,
     assert [node.number for node in built.nodes] == list(range(1, changes["nodes"]["count"] + 1))
     assert [node.role for node in built.nodes] == [Role.HEAD, *[Role.WORKER] * (len(built.nodes) - 1)]
     assert built.head == built.nodes[0]
-    assert built.serving.head_address == built.head.address
+    assert built.head.address == built.head.address
     assert [node.address for node in built.nodes] == list(built.addresses.node_addresses)
     assert [node.name for node in built.nodes] == [f"huddleai-h100-node-{node.number}" for node in built.nodes]
 
@@ -81,8 +81,8 @@ def test_the_seeds_values() -> None:
         ("huddleai-h100-node-1", "10.0.0.4"),
         ("huddleai-h100-node-2", "10.0.0.5"),
     ]
-    assert (built.model_store.mount_path, built.model_store.lun, built.model_store.size_gib) == ("/mnt/models", 0, 1024)
-    assert built.model_store.max_shares == 5
+    assert (built.paths.models, built.store.lun, built.store.size_gib) == ("/mnt/models", 0, 1024)
+    assert built.store.max_shares == 5
     assert built.compute.size.name == "Standard_NC40ads_H100_v5"
     assert [model.name for model in built.serving.models] == ["hl", MODEL]
 
@@ -131,21 +131,21 @@ def test_tags_say_whose_a_resource_is() -> None:
 
 def test_a_change_of_model_moves_nothing_that_a_vm_is_made_of() -> None:
     before, after = plan(), plan(serving={"models": {"hl": {"system_prompt": "New."}}})
-    for part in ("compute", "names", "addresses", "model_store", "ports", "security_rules"):
+    for part in ("compute", "names", "addresses", "store", "flows", "platform_flows", "security_rules"):
         assert getattr(before, part) == getattr(after, part)
     assert before.serving != after.serving
 
 
 def test_max_shares_is_the_disks_ceiling_so_that_adding_a_node_never_changes_the_disk() -> None:
     one, two = plan(nodes={"count": 1}), plan(nodes={"count": 2})
-    assert one.model_store == two.model_store
+    assert one.store == two.store
 
 
 def test_bastions_subnet_and_its_rules_come_together() -> None:
     for sku in ("none", "Developer", "Basic", "Standard", "Premium"):
         built = plan(access={"bastion": {"sku": sku}})
         assert built.has_bastion_subnet == (sku in ("Basic", "Standard", "Premium"))
-        assert (Zone.BASTION in built.security_rules) == built.has_bastion_subnet
+        assert (Segment.BASTION in built.security_rules) == built.has_bastion_subnet
 
 
 def test_a_plan_is_frozen_all_the_way_down() -> None:

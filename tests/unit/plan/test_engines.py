@@ -9,15 +9,16 @@ import pytest
 from huddle.errors import InputError
 from infra import program
 from plan import stack_file
-from plan.build_azure import EnginePlan, Plan
-from plan.settings.azure import Settings
+from plan.model import EnginePlan
+from plan.model_azure import AzurePlan
+from plan.settings.azure import AzureSettings
 
 
-def planned(**changes: Any) -> Plan:
+def planned(**changes: Any) -> AzurePlan:
     values = stack_file.load("dev").model_dump(mode="json", exclude_unset=True)
     for area, change in changes.items():
         values[area] = {**values.get(area, {}), **change}
-    return program.plan_of(Settings.model_validate(values), "dev")
+    return program.plan_of(AzureSettings.model_validate(values), "dev")
 
 
 def test_a_model_that_fits_one_gpu_is_served_whole() -> None:

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plan.azure_facts import REFUSED_TIERS
-from plan.rules.gateway import POOL_LIMIT, SUBSCRIPTION_NAME_LENGTH, display_name
-from plan.vocabulary import QuotaPeriod, Zone
+from plan.model import display_name
+from plan.rules.azure_gateway import POOL_LIMIT, SUBSCRIPTION_NAME_LENGTH
+from plan.vocabulary import QuotaPeriod, Segment
 from tests.unit.stack_values import FILES, MODEL, OTHER_MODEL, fault, plan
 
 HUB = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/hub/providers"
@@ -98,7 +99,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     (
         {"existing": EXISTING, "inbound": "private-endpoint"},
         "gateway.inbound",
-        "is the business of whoever keeps gateway.existing; remove it",
+        "is the business of the owner of gateway.existing; remove it",
     ),
     (
         {"existing": {**EXISTING, "subnet": "10.0.0.0/27"}},
@@ -193,12 +194,12 @@ def test_an_existing_gateway_calls_from_its_own_range() -> None:
     built = plan(gateway={"existing": EXISTING, "api_path": "llm/v1"}, network={"gateway_subnet": "192.168.0.0/29"})
     assert built.gateway.existing is not None
     assert (built.gateway.existing.resource_group, built.gateway.existing.name) == ("hub", "contoso")
-    assert str(built.addresses.subnets[Zone.GATEWAY]) == "10.9.0.0/27"
-    assert Zone.GATEWAY not in built.addresses.own_subnets
-    assert Zone.GATEWAY not in built.security_rules
+    assert str(built.addresses.subnets[Segment.GATEWAY]) == "10.9.0.0/27"
+    assert Segment.GATEWAY not in built.addresses.own_subnets
+    assert Segment.GATEWAY not in built.security_rules
     assert built.gateway.api_path == "llm/v1"
     assert built.gateway.name == "contoso"
-    assert not [flow.name for flow in built.ports if flow.listener is Zone.GATEWAY], "its ports are its keeper's"
+    assert not [flow.name for flow in built.flows if flow.listener is Segment.GATEWAY], "its ports are its keeper's"
 
 
 def test_an_existing_vnet_is_named_by_its_id() -> None:

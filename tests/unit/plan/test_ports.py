@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from plan.build_azure import Plan
-from plan.ports import Flow, NsgRule
-from plan.vocabulary import SUBNETS, NsgPriority, Zone
+from plan.azure_security_rules import PRIORITIES, NsgPriority, NsgRule
+from plan.model_azure import AzurePlan
+from plan.ports import Flow
+from plan.vocabulary import SUBNETS, Segment
 from tests.unit.stack_values import FILES, GATEWAYS, legal_changes, plan
 
 
-def allowed(built: Plan) -> set[tuple[Zone | None, Zone | None, str, str]]:
+def allowed(built: AzurePlan) -> set[tuple[Segment | None, Segment | None, str, str]]:
     """What the NSGs let through: source, destination, ports, protocol."""
     return {
         (rule.source, rule.destination, span, rule.protocol)
@@ -25,23 +26,23 @@ def allowed(built: Plan) -> set[tuple[Zone | None, Zone | None, str, str]]:
     }
 
 
-def promised(built: Plan) -> set[tuple[Zone | None, Zone | None, str, str]]:
+def promised(built: AzurePlan) -> set[tuple[Segment | None, Segment | None, str, str]]:
     """What the port table says may reach a subnet of ours, or an Azure service from one."""
     return {
         (caller, flow.listener, span, flow.protocol)
-        for flow in built.ports
+        for flow in built.port_table
         for caller in flow.callers
-        if caller is not Zone.LOOPBACK and (flow.listener in built.security_rules or caller in built.security_rules)
+        if caller is not Segment.LOOPBACK and (flow.listener in built.security_rules or caller in built.security_rules)
         for span in flow.port_ranges
     }
 
 
-def rules_of(built: Plan, zone: Zone) -> dict[str, NsgRule]:
+def rules_of(built: AzurePlan, zone: Segment) -> dict[str, NsgRule]:
     return {rule.name: rule for rule in built.security_rules[zone]}
 
 
-def flow_of(built: Plan, name: str) -> Flow:
-    (found,) = (flow for flow in built.ports if flow.name == name)
+def flow_of(built: AzurePlan, name: str) -> Flow:
+    (found,) = (flow for flow in built.port_table if flow.name == name)
     return found
 
 
@@ -77,25 +78,27 @@ def test_what_is_loopback_only_is_in_no_rule(changes: dict[str, Any]) -> None:
     built = plan(**changes)
     names = {rule.name for rules in built.security_rules.values() for rule in rules}
     open_spans = [
-        span for flow in built.ports if flow.listener is Zone.NODES and not flow.loopback_only for span in flow.ports
+        span
+        for flow in built.port_table
+        if flow.listener is Segment.NODES and not flow.loopback_only
+        for span in flow.ports
     ]
-    for flow in built.ports:
+    for flow in built.port_table:
         if flow.loopback_only:
-            assert not flow.priorities
             assert not any(name.startswith(f"allow-{flow.name}-from-") for name in names)
             assert not any(first <= port <= last for first, last in open_spans for port in chain(*flow.ports))
         else:
-            assert Zone.LOOPBACK not in flow.callers
-            assert set(flow.priorities) == set(flow.callers)
+            assert Segment.LOOPBACK not in flow.callers
+            assert all((flow.name, caller) in PRIORITIES for caller in flow.callers)
 
 
 @given(changes=legal_changes())
 def test_flow_names_and_ports_on_a_node_are_unique(changes: dict[str, Any]) -> None:
     built = plan(**changes)
-    assert len({flow.name for flow in built.ports}) == len(built.ports)
+    assert len({flow.name for flow in built.port_table}) == len(built.port_table)
     taken: set[int] = set()
-    for flow in built.ports:
-        if flow.listener is Zone.NODES:
+    for flow in built.port_table:
+        if flow.listener is Segment.NODES:
             own = {port for first, last in flow.ports for port in range(first, last + 1)}
             assert not own & taken, flow.name
             taken |= own
@@ -103,15 +106,15 @@ def test_flow_names_and_ports_on_a_node_are_unique(changes: dict[str, Any]) -> N
 
 @given(changes=legal_changes())
 def test_nobody_from_the_internet_reaches_a_node(changes: dict[str, Any]) -> None:
-    for rule in plan(**changes).security_rules[Zone.NODES]:
+    for rule in plan(**changes).security_rules[Segment.NODES]:
         if rule.access == "Allow":
-            assert rule.source in (Zone.GATEWAY, Zone.BASTION, Zone.NODES)
+            assert rule.source in (Segment.GATEWAY, Segment.BASTION, Segment.NODES)
 
 
 def test_who_may_call_what_on_a_dev_node() -> None:
     inbound = {
         (str(rule.source), *rule.ports)
-        for rule in plan().security_rules[Zone.NODES]
+        for rule in plan().security_rules[Segment.NODES]
         if rule.direction == "Inbound" and rule.access == "Allow"
     }
     assert inbound == {
@@ -122,37 +125,37 @@ def test_who_may_call_what_on_a_dev_node() -> None:
 
 def test_the_seeds_ports_and_what_stays_on_loopback() -> None:
     built = plan(jupyter={"enabled": True})
-    spans = {flow.name: flow.port_ranges for flow in built.ports if flow.listener is Zone.NODES}
+    spans = {flow.name: flow.port_ranges for flow in built.port_table if flow.listener is Segment.NODES}
     assert (spans["wrapper"], spans["vllm"], spans["ray-gcs"]) == (("8000",), ("5005",), ("6379",))
-    loopback = {flow.name for flow in built.ports if flow.loopback_only}
+    loopback = {flow.name for flow in built.port_table if flow.loopback_only}
     assert {"vllm", "ray-client", "ray-dashboard", "jupyterlab", "wrapper-metrics", "ssh"} <= loopback
 
 
 def test_a_port_that_moves_moves_its_rule_too() -> None:
     built = plan(serving={"ports": {"wrapper": 8100, "ray_gcs": 6400}})
-    assert rules_of(built, Zone.NODES)["allow-wrapper-from-gateway"].ports == ("8100",)
-    assert rules_of(built, Zone.NODES)["allow-ray-gcs-from-nodes"].ports == ("6400",)
+    assert rules_of(built, Segment.NODES)["allow-wrapper-from-gateway"].ports == ("8100",)
+    assert rules_of(built, Segment.NODES)["allow-ray-gcs-from-nodes"].ports == ("6400",)
     assert built.gateway.backends[0].url == "http://10.0.0.4:8100/v1"
     assert (built.serving.wrapper_port, built.serving.ray_gcs_port) == (8100, 6400)
 
 
 def test_models_across_nodes_open_the_collectives_ports_between_nodes_only() -> None:
-    names = set(rules_of(plan(), Zone.NODES))
-    spread = rules_of(plan(serving={"topology": "distributed"}), Zone.NODES)
+    names = set(rules_of(plan(), Segment.NODES))
+    spread = rules_of(plan(serving={"topology": "distributed"}), Segment.NODES)
     assert set(spread) - names == {"allow-torch-rendezvous-from-nodes", "allow-collectives-from-nodes"}
-    assert {spread[name].source for name in set(spread) - names} == {Zone.NODES}
+    assert {spread[name].source for name in set(spread) - names} == {Segment.NODES}
 
 
 def test_delivery_over_ssh_lets_the_networks_in_that_the_vnet_knows() -> None:
-    rule = rules_of(plan(access={"delivery": "ssh"}), Zone.NODES)["allow-ssh-from-virtual-network"]
-    assert (rule.source, rule.ports, rule.access) == (Zone.VIRTUAL_NETWORK, ("22",), "Allow")
+    rule = rules_of(plan(access={"delivery": "ssh"}), Segment.NODES)["allow-ssh-from-virtual-network"]
+    assert (rule.source, rule.ports, rule.access) == (Segment.VIRTUAL_NETWORK, ("22",), "Allow")
 
 
 def test_ssh_comes_from_bastion_and_only_where_there_is_one() -> None:
     assert flow_of(plan(), "ssh").loopback_only
     with_bastion = plan(access={"bastion": {"sku": "Standard"}})
-    assert rules_of(with_bastion, Zone.NODES)["allow-ssh-from-bastion"].ports == ("22",)
-    assert {name for name in rules_of(with_bastion, Zone.BASTION) if "deny" not in name} == {
+    assert rules_of(with_bastion, Segment.NODES)["allow-ssh-from-bastion"].ports == ("22",)
+    assert {name for name in rules_of(with_bastion, Segment.BASTION) if "deny" not in name} == {
         "allow-bastion-clients-from-internet",
         "allow-bastion-control-plane-from-gateway-manager",
         "allow-bastion-probe-from-azure-load-balancer",
@@ -166,7 +169,7 @@ def test_ssh_comes_from_bastion_and_only_where_there_is_one() -> None:
 
 def test_a_classic_gateway_has_the_rules_that_azure_demands() -> None:
     """The list of docs/facts/api-management.md#classic-injection."""
-    rules = rules_of(plan(gateway={"tier": "Developer", "inbound": "internal"}), Zone.GATEWAY)
+    rules = rules_of(plan(gateway={"tier": "Developer", "inbound": "internal"}), Segment.GATEWAY)
     seen = {(str(rule.source), str(rule.destination), *rule.ports) for rule in rules.values() if rule.access == "Allow"}
     assert {
         ("VirtualNetwork", "gateway", "443"),
@@ -184,16 +187,16 @@ def test_a_classic_gateway_has_the_rules_that_azure_demands() -> None:
 def test_only_a_gateway_inside_the_vnet_listens_in_its_subnet(way: tuple[str, str]) -> None:
     tier, inbound = way
     built = plan(gateway={"tier": tier, "inbound": inbound})
-    listens = [flow for flow in built.ports if flow.name == "gateway-clients"]
+    listens = [flow for flow in built.port_table if flow.name == "gateway-clients"]
     assert bool(listens) == built.gateway.injected
     if listens:
-        assert listens[0].callers == ((Zone.INTERNET,) if inbound == "public" else (Zone.VIRTUAL_NETWORK,))
+        assert listens[0].callers == ((Segment.INTERNET,) if inbound == "public" else (Segment.VIRTUAL_NETWORK,))
 
 
 def test_nfs_is_open_to_nodes_only_where_models_are_on_azure_files() -> None:
-    assert "allow-nfs-from-nodes" not in rules_of(plan(), Zone.ENDPOINTS)
+    assert "allow-nfs-from-nodes" not in rules_of(plan(), Segment.ENDPOINTS)
     files = plan(model_store=FILES)
-    assert rules_of(files, Zone.ENDPOINTS)["allow-nfs-from-nodes"].ports == ("2049",)
+    assert rules_of(files, Segment.ENDPOINTS)["allow-nfs-from-nodes"].ports == ("2049",)
 
 
 def test_every_subnet_has_an_nsg_and_every_priority_is_used_somewhere() -> None:

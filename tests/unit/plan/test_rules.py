@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from plan import ports
 from plan.azure_facts import VM_SIZES, max_shares
-from plan.rules import azure as rules
+from plan.rules.service import Known, models_on_nodes
 from plan.vocabulary import DiskSku
 from tests.unit.stack_values import FILES, KEY, MODEL, OTHER_MODEL, catalogue, fault, faults, plan, settings
 
 V2 = {"sku": "PremiumV2_LRS"}
 GUID = "8f0ac4f6-1c0e-4d4e-9f5b-0d3f5f2f0a01"
 CASES: list[tuple[dict[str, Any], str, str]] = [
-    ({"target": "slurm"}, "target", "'slurm' is not built yet; allowed: azure"),
+    ({"target": "slurm"}, "target", "'slurm' is not allowed; allowed: azure"),
     (
         {"nodes": {"size": "Standard_NC40ads_H100_v6"}},
         "nodes.size",
@@ -159,7 +159,9 @@ def only(models: dict[str, Any], count: int = 2) -> list[str]:
     own = settings(nodes={"count": count})
     serving = own.serving.model_validate({"models": models})
     changed = own.model_copy(update={"serving": serving})
-    return [f"{key}: {sentence}" for key, sentence in rules._models(changed, catalogue())]
+    return [
+        f"{key}: {sentence}" for key, sentence in models_on_nodes(changed, Known(catalogue(), changed.nodes.numbers))
+    ]
 
 
 def test_each_node_runs_exactly_one_base_model() -> None:
@@ -211,7 +213,7 @@ def test_nodes_fit_on_the_disk_exactly_up_to_max_shares(sku: DiskSku, size_gib: 
         "model_store": {"sku": sku.value, "size_gib": size_gib},
     }
     if count <= max_shares(sku, size_gib):
-        assert plan(**changes).model_store.max_shares == max_shares(sku, size_gib)
+        assert plan(**changes).store.max_shares == max_shares(sku, size_gib)
     else:
         assert f"allowed: at most {max_shares(sku, size_gib)} " in fault(**changes).message
 
@@ -242,7 +244,7 @@ def test_fixed_ports_are_those_of_the_port_table() -> None:
     listed = {(first, last) for _, first, last in ports.FIXED_PORTS}
     table = {
         span
-        for flow in everything.ports
+        for flow in everything.flows
         if flow.listener.value == "nodes" and flow.name not in movable
         for span in flow.ports
     }
@@ -250,4 +252,4 @@ def test_fixed_ports_are_those_of_the_port_table() -> None:
 
 
 def test_an_explicitly_empty_speed_is_no_speed() -> None:
-    assert plan(model_store={"iops": None, "mbps": None}).model_store == plan().model_store
+    assert plan(model_store={"iops": None, "mbps": None}).store == plan().store

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from huddle.errors import InputError
 from plan import stack_file
-from plan.settings.azure import SECRET_KEYS, Settings
+from plan.settings.azure import LOCATION_KEY, AzureSettings
+from plan.stack_file import secret_keys
 from plan.vocabulary import GatewayTier, Priority
 from tests.unit.stack_values import FILE, REMOVED, changed, fault, settings, write
 
@@ -35,6 +36,13 @@ def test_there_are_stacks_to_test() -> None:
     assert {"dev", "prod"} <= set(STACKS)
 
 
+def test_a_stack_without_a_region_is_told_that_azure_wants_one() -> None:
+    with pytest.raises(InputError) as caught:
+        stack_file.from_values({key: value for key, value in changed().items() if key != LOCATION_KEY}, "dev")
+    (found,) = caught.value.faults
+    assert str(found) == f"{FILE}: azure-native:location: is required: Azure region by its short name, such as eastus2."
+
+
 @pytest.mark.parametrize("stack", STACKS)
 def test_the_program_and_the_command_line_read_the_same_settings(stack: str) -> None:
     config = stack_file.read(stack)
@@ -42,7 +50,7 @@ def test_the_program_and_the_command_line_read_the_same_settings(stack: str) -> 
 
 
 def test_secrets_that_pulumi_has_decrypted_are_no_settings() -> None:
-    config = {**changed(), **{f"h100-inference:{key}": "decrypted" for key in SECRET_KEYS}}
+    config = {**changed(), **{f"h100-inference:{key}": "decrypted" for key in secret_keys()}}
     assert stack_file.from_pulumi(as_pulumi(config), "dev") == settings()
 
 
@@ -94,7 +102,6 @@ def test_other_providers_keys_are_left_alone() -> None:
         ("", "config: is required: a mapping of settings"),
         ("- config\n", "config: is required: a mapping of settings"),
         ("config: 5\n", "config: is required: a mapping of settings"),
-        ("config: {h100-inference:target: azure}", "azure-native:location: is required: the Azure region"),
     ],
 )
 def test_a_file_that_is_no_stack_file_gives_one_sentence(tmp_path: Path, text: str | bytes, expected: str) -> None:
@@ -149,7 +156,7 @@ def test_a_section_outside_our_namespace_is_never_ignored(key: str, expected: st
 
 def test_the_region_under_a_key_of_ours_says_where_it_belongs() -> None:
     found = fault(location="eastus2")
-    assert str(found) == f"{FILE}: location: is not a known key; set the region as `azure-native:location`"
+    assert str(found) == f"{FILE}: location: is not a known key; set it as `azure-native:location`"
 
 
 @pytest.mark.parametrize("region", ["East US 2", "", None, 5])
@@ -181,7 +188,7 @@ def test_a_path_is_no_stack_name(tmp_path: Path, name: str) -> None:
 # Secrets
 
 
-@pytest.mark.parametrize("key", sorted(SECRET_KEYS))
+@pytest.mark.parametrize("key", sorted(secret_keys()))
 @pytest.mark.parametrize("value", ["hunter2", 12345, {"secure": "v1:x", "also": "hunter2"}, ["hunter2"], None])
 def test_a_secret_in_plain_text_is_refused_and_not_repeated(tmp_path: Path, key: str, value: object) -> None:
     message = load_fault(write(tmp_path, changed(**{key: value})))
@@ -219,7 +226,7 @@ _JSON = st.recursive(
 )
 
 
-@given(section=st.sampled_from(sorted(set(Settings.model_fields) - {"location"})), value=_JSON)
+@given(section=st.sampled_from(sorted(set(AzureSettings.model_fields) - {"location"})), value=_JSON)
 def test_no_value_whatever_makes_reading_fail_otherwise_than_with_plain_sentences(section: str, value: object) -> None:
     try:
         found = settings(**{section: value})
@@ -230,7 +237,7 @@ def test_no_value_whatever_makes_reading_fail_otherwise_than_with_plain_sentence
             assert item.message
             assert "pydantic" not in item.message
     else:
-        assert isinstance(found, Settings)
+        assert isinstance(found, AzureSettings)
 
 
 @given(text=st.text(max_size=60))

@@ -34,7 +34,7 @@ CASES: list[tuple[dict[str, Any], str, str]] = [
     ({"environment": REMOVED}, "environment", "is required: `prod` protects data and gateway"),
     ({"nodes": {"image": REMOVED}}, "nodes.image", "is required: The VM image."),
     ({"nodes": {"image": {}}}, "nodes.image.version", "is required: Exact image version"),
-    ({"target": "aws"}, "target", "'aws' is not allowed; allowed: 'azure', 'hosts', 'slurm', 'local'"),
+    ({"target": "aws"}, "target", "'aws' is not allowed; allowed: azure"),
     ({"environment": "Prod"}, "environment", "'Prod' is not allowed; allowed: 'dev', 'test', 'prod'"),
     ({"nodes": {"priority": "low"}}, "nodes.priority", "'low' is not allowed; allowed: 'regular', 'spot'"),
     ({"model_store": {"sku": "Standard_LRS"}}, "model_store.sku", "'Standard_LRS' is not allowed; allowed: 'Premium_"),
@@ -64,7 +64,7 @@ CASES: list[tuple[dict[str, Any], str, str]] = [
     ),
     ({"nodes": {"auto_shutdown": {"enabled": "si"}}}, "nodes.auto_shutdown.enabled", "'si' must be true or false"),
     ({"nodes": "two"}, "nodes", "'two' must be a mapping of settings: GPU VMs."),
-    ({"monitoring": None}, "monitoring", "is empty; it must be a mapping of settings: Logs and metrics."),
+    ({"monitoring": None}, "monitoring", "is empty; it must be a mapping of settings: Logs, metrics and alerts."),
     ({"monitoring": {"daily_cap_gb": float("inf")}}, "monitoring.daily_cap_gb", "inf must be a finite number"),
     ({"monitoring": {"daily_cap_gb": float("nan")}}, "monitoring.daily_cap_gb", "nan must be a finite number"),
     ({"monitoring": {"daily_cap_gb": 0}}, "monitoring.daily_cap_gb", "0 must be more than 0"),
@@ -108,7 +108,7 @@ def test_a_wrong_value_gives_one_sentence(changes: dict[str, Any], key: str, exp
 
 def test_every_wrong_key_is_reported_at_once_and_each_on_its_own_line() -> None:
     found = faults(nodes={"count": 0, "zone": 9}, environment="x", gateway={"tier": "x"})
-    assert [item.key for item in found] == ["environment", "nodes.count", "nodes.zone", "gateway.tier"]
+    assert [item.key for item in found] == ["environment", "gateway.tier", "nodes.count", "nodes.zone"]
 
 
 def test_no_products_at_all() -> None:

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import pulumi
 from pulumi_azure_native import authorization, resources
 
-from cloud_init import bundle
-from cloud_init import user_data as render
+from cloud_init import bundle, user_data
 from components.access import Bastion, BastionArgs
 from components.alerts import Watch, WatchArgs
 from components.gateway import Gateway, GatewayArgs
@@ -24,12 +23,9 @@ from components.secrets import Secrets, SecretsArgs
 from infra.targets.azure import delivery
 from infra.targets.azure.delivery import Delivered
 from infra.targets.azure.outputs import stack_outputs
-from plan.build_azure import Plan
-from plan.vocabulary import BastionSku, DiskSku, GatewayInbound, ModelStoreKind, PrivateDnsKeeper, Zone
-
-VAULT_ZONE = "privatelink.vaultcore.azure.net"
-FILES_ZONE = "privatelink.file.core.windows.net"
-GATEWAY_ZONE = "privatelink.azure-api.net"
+from plan.azure_network import PrivateLink
+from plan.model_azure import AzurePlan
+from plan.vocabulary import BastionSku, Segment
 
 
 @dataclass(frozen=True)
@@ -44,7 +40,7 @@ class _Ground:
     monitoring: Monitoring
 
 
-def deploy(plan: Plan) -> None:
+def deploy(plan: AzurePlan) -> None:
     """Register every resource of the plan and export the stack's outputs."""
     ground = _ground(plan)
     _bastion(plan, ground)
@@ -56,7 +52,7 @@ def deploy(plan: Plan) -> None:
         pulumi.export(key, value)
 
 
-def _ground(plan: Plan) -> _Ground:
+def _ground(plan: AzurePlan) -> _Ground:
     group = resources.ResourceGroup(
         "resource-group",
         resource_group_name=plan.names.resource_group,
@@ -82,7 +78,7 @@ def _ground(plan: Plan) -> _Ground:
         ),
     )
     dns = PrivateDns(
-        "private-dns", PrivateDnsArgs(scope=scope, vnet_id=network.vnet_id, zones=tuple(_private_zones(plan)))
+        "private-dns", PrivateDnsArgs(scope=scope, vnet_id=network.vnet_id, zones=plan.network.private_zones)
     )
     config = pulumi.Config(plan.project)
     secrets = Secrets(
@@ -94,18 +90,18 @@ def _ground(plan: Plan) -> _Ground:
             ray_token=config.require_secret("ray_token"),
             model_hub_token=config.get_secret("model_hub_token"),
             operator_object_ids=plan.access.operator_object_ids,
-            endpoint_subnet_id=network.subnet_ids[Zone.ENDPOINTS],
-            vault_zone_id=dns.zone_ids.get(VAULT_ZONE),
+            endpoint_subnet_id=network.subnet_ids[Segment.ENDPOINTS],
+            vault_zone_id=dns.zone_ids.get(PrivateLink.VAULT),
         ),
     )
     store = ModelStore(
         "model-store",
         ModelStoreArgs(
             scope=scope,
-            store=plan.model_store,
+            store=plan.store,
             zone=plan.compute.zone,
-            endpoint_subnet_id=network.subnet_ids[Zone.ENDPOINTS],
-            file_zone_id=dns.zone_ids.get(FILES_ZONE),
+            endpoint_subnet_id=network.subnet_ids[Segment.ENDPOINTS],
+            file_zone_id=dns.zone_ids.get(PrivateLink.FILES),
             endpoint_after=secrets.ready,
         ),
     )
@@ -113,18 +109,7 @@ def _ground(plan: Plan) -> _Ground:
     return _Ground(scope, network, dns.zone_ids, secrets, store, monitoring)
 
 
-def _private_zones(plan: Plan) -> list[str]:
-    if plan.network.private_dns is PrivateDnsKeeper.POLICY:
-        return []
-    zones = [VAULT_ZONE]
-    if plan.model_store.kind is ModelStoreKind.AZURE_FILES:
-        zones.append(FILES_ZONE)
-    if plan.gateway.inbound is GatewayInbound.PRIVATE_ENDPOINT:
-        zones.append(GATEWAY_ZONE)
-    return zones
-
-
-def _bastion(plan: Plan, ground: _Ground) -> None:
+def _bastion(plan: AzurePlan, ground: _Ground) -> None:
     if plan.access.bastion_sku is BastionSku.NONE:
         return
     Bastion(
@@ -133,17 +118,18 @@ def _bastion(plan: Plan, ground: _Ground) -> None:
             scope=ground.scope,
             sku=plan.access.bastion_sku,
             tunnel=plan.access.tunnel,
-            subnet_id=ground.network.subnet_ids.get(Zone.BASTION),
+            subnet_id=ground.network.subnet_ids.get(Segment.BASTION),
             vnet_id=ground.network.vnet_id,
         ),
     )
 
 
-def _nodes(plan: Plan, ground: _Ground) -> tuple[list[Delivered], str]:
+def _nodes(plan: AzurePlan, ground: _Ground) -> tuple[list[Delivered], str]:
     """The GPU nodes, one after the other when they share a disk: Azure locks a disk while it attaches."""
     built = bundle.build(plan)
     vms: list[GpuNode] = []
     delivered: list[Delivered] = []
+    login = user_data.Login(plan.compute.admin_username, plan.compute.ssh_public_keys)
     needed = [ground.network.ready, *ground.secrets.ready, *ground.store.ready]
     for node in plan.nodes:
         vm = GpuNode(
@@ -152,17 +138,16 @@ def _nodes(plan: Plan, ground: _Ground) -> tuple[list[Delivered], str]:
                 scope=ground.scope,
                 compute=plan.compute,
                 node=node,
-                subnet_id=ground.network.subnet_ids[Zone.NODES],
+                subnet_id=ground.network.subnet_ids[Segment.NODES],
                 identity_id=ground.secrets.node_identity_id,
                 model_disk_id=ground.store.disk_id,
-                model_disk_lun=plan.model_store.lun,
-                custom_data=render.custom_data(plan, node),
+                model_disk_lun=plan.store.lun,
+                custom_data=user_data.custom_data(plan, node, login),
                 apply_script=delivery.run_command_script(plan, node, built, ground.secrets),
                 bundle_digest=built.digest,
                 secrets_version=ground.secrets.version,
                 vm_after=vms[-1].vm if vms and ground.store.disk_id is not None else None,
                 apply_after=needed,
-                ultra_disk=plan.model_store.sku is DiskSku.ULTRA and ground.store.disk_id is not None,
             ),
         )
         vms.append(vm)
@@ -170,13 +155,13 @@ def _nodes(plan: Plan, ground: _Ground) -> tuple[list[Delivered], str]:
     return delivered, built.digest
 
 
-def _gateway(plan: Plan, ground: _Ground) -> Gateway:
+def _gateway(plan: AzurePlan, ground: _Ground) -> Gateway:
     return Gateway(
         "gateway",
         GatewayArgs(
             scope=ground.scope,
             gateway=plan.gateway,
-            subnet_id=ground.network.subnet_ids.get(Zone.GATEWAY),
+            subnet_id=ground.network.subnet_ids.get(Segment.GATEWAY),
             identity_id=ground.secrets.gateway_identity_id,
             identity_client_id=ground.secrets.gateway_identity_client_id,
             backend_key_secret_uri=ground.secrets.backend_key_secret_uri,
@@ -184,14 +169,14 @@ def _gateway(plan: Plan, ground: _Ground) -> Gateway:
             insights_id=ground.monitoring.insights_id,
             insights_connection_string=ground.monitoring.insights_connection_string,
             workspace_id=ground.monitoring.workspace_id,
-            endpoint_subnet_id=ground.network.subnet_ids[Zone.ENDPOINTS],
-            gateway_zone_id=ground.zone_ids.get(GATEWAY_ZONE),
+            endpoint_subnet_id=ground.network.subnet_ids[Segment.ENDPOINTS],
+            gateway_zone_id=ground.zone_ids.get(PrivateLink.GATEWAY),
             ready_after=[*ground.secrets.ready, *ground.store.ready],
         ),
     )
 
 
-def _subscription_keys(plan: Plan, ground: _Ground, gateway: Gateway) -> None:
+def _subscription_keys(plan: AzurePlan, ground: _Ground, gateway: Gateway) -> None:
     """Both keys of every subscription in the vault, where the stack asks for it."""
     if plan.gateway.keys_in_key_vault:
         KeySecrets(
@@ -205,7 +190,7 @@ def _subscription_keys(plan: Plan, ground: _Ground, gateway: Gateway) -> None:
         )
 
 
-def _watch(plan: Plan, ground: _Ground) -> None:
+def _watch(plan: AzurePlan, ground: _Ground) -> None:
     """The logs of an existing gateway go to its owner's workspace, so alerts cannot query them."""
     Watch(
         "watch",

@@ -1,0 +1,58 @@
+"""What listens in a stack on Azure beside the nodes: the gateway, private endpoints, Bastion, and Azure's services."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from plan.azure_facts import GATEWAY_TIERS
+from plan.ports import Flow, row
+from plan.settings.azure import AzureSettings
+from plan.vocabulary import GatewayInbound, GatewayTier, ModelStoreKind, Segment
+
+
+def platform_flows(settings: AzureSettings) -> Iterator[Flow]:
+    """Every listener that is no node's, in a stable order."""
+    if not settings.gateway.existing:  # what somebody else's gateway needs is its owner's business
+        yield from _gateway_flows(settings.gateway.tier, settings.gateway.inbound)
+    purpose = "Key Vault, gateway, storage over private addresses"
+    endpoints = Segment.ENDPOINTS
+    yield row("private-endpoints", endpoints, 443, "private endpoints", purpose, Segment.VIRTUAL_NETWORK)
+    if settings.model_store.kind is ModelStoreKind.AZURE_FILES:
+        yield row("nfs", endpoints, 2049, "Azure Files", "model files (NFS 4.1)", Segment.NODES)
+    if settings.access.bastion.sku.needs_subnet:
+        yield from _bastion_flows()
+
+
+def _gateway_flows(tier: GatewayTier, inbound: GatewayInbound) -> Iterator[Flow]:
+    """What API Management needs: docs/facts/api-management.md#classic-injection; v2 needs storage only."""
+    gateway, platform, facts = Segment.GATEWAY, "API Management", GATEWAY_TIERS[tier]
+    if inbound in facts.injected:
+        clients = Segment.INTERNET if inbound is GatewayInbound.PUBLIC else Segment.VIRTUAL_NETWORK
+        yield row("gateway-clients", gateway, 443, platform, "application developers", clients)
+    if facts.classic:
+        yield row("gateway-management", gateway, 3443, platform, "control plane", Segment.API_MANAGEMENT)
+        yield row("gateway-probe", gateway, 6390, platform, "load balancer probe", Segment.LOAD_BALANCER)
+        yield row("sql", Segment.SQL, 1433, "Azure SQL", "gateway state", gateway)
+        validation = "certificate validation"
+        yield row("certificates", Segment.INTERNET, 80, "certificate authorities", validation, gateway)
+    yield row("storage", Segment.STORAGE, 443, "Azure Storage", "gateway state", gateway)
+    yield row("key-vault", Segment.KEY_VAULT, 443, "Azure Key Vault", "named values", gateway)
+    monitor_ports = ((443, 443), (1886, 1886))
+    yield row("monitor", Segment.MONITOR, monitor_ports, "Azure Monitor", "logs and metrics", gateway)
+
+
+def _bastion_flows() -> Iterator[Flow]:
+    """What Azure Bastion requires of an NSG on its subnet (Microsoft's Bastion NSG page)."""
+    bastion, platform = Segment.BASTION, "Azure Bastion"
+    data_plane, between = ((5701, 5701), (8080, 8080)), "between its own hosts"
+    yield row("bastion-clients", bastion, 443, platform, "operators, signed in with Entra", Segment.INTERNET)
+    yield row("bastion-control-plane", bastion, 443, platform, "control plane", Segment.GATEWAY_MANAGER)
+    yield row("bastion-probe", bastion, 443, platform, "load balancer probe", Segment.LOAD_BALANCER)
+    inside = Segment.VIRTUAL_NETWORK
+    yield row("bastion-data-plane", bastion, data_plane, platform, between, inside)
+    shells = ((22, 22), (3389, 3389))
+    yield row("remote-shells", inside, shells, "ssh.service", "operators' sessions", bastion)
+    yield row("bastion-peers", inside, data_plane, platform, between, bastion)
+    yield row("azure", Segment.AZURE_CLOUD, 443, "Azure", "diagnostics and control plane", bastion)
+    authorities = "certificate authorities"
+    yield row("session-information", Segment.INTERNET, 80, authorities, "certificate validation", bastion)

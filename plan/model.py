@@ -1,0 +1,182 @@
+"""What is served, and the nodes that serve it: the part of a plan that every target has. Frozen data, no decisions.
+
+`ServicePlan` is what is served. `FleetPlan` adds the nodes: it is all that `cloud_init` may read, so that one bundle
+lands on every target. A target's own plan (`plan.model_azure`) adds what only it knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network
+
+from plan.ports import Flow
+from plan.settings.service import Jupyter
+from plan.vocabulary import Environment, ModelStoreKind, QuotaPeriod, Role, Segment, Topology
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """The GPUs of one node. `gpu` and `fabric` are keys of huddle's GPU facts; `vram_mib` is of each GPU."""
+
+    gpu: str
+    gpus: int
+    vram_mib: int
+    fabric: str
+
+
+@dataclass(frozen=True)
+class NodePlan:
+    """One node; `model` is the base model that its engine loads."""
+
+    number: int
+    name: str
+    role: Role
+    address: IPv4Address
+    model: str
+    hardware: Hardware
+
+
+@dataclass(frozen=True)
+class PathsPlan:
+    """Where model files (shared, read-only) and the workspace (fast, may be blank after a boot) are on every node."""
+
+    models: str = "/mnt/models"
+    workspace: str = "/mnt/nvme"
+
+
+@dataclass(frozen=True)
+class StorePlan:
+    """The shared model files as a node mounts them. `lun` is the disk's place on an Azure VM, for a shared disk."""
+
+    kind: ModelStoreKind
+    source: str
+    lun: int | None
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """A served name (a model or an alias), its base model, its nodes, and the stack's own system prompt if any."""
+
+    name: str
+    base: str
+    nodes: tuple[int, ...]
+    system_prompt: str | None
+
+
+@dataclass(frozen=True)
+class EnginePlan:
+    """How the engine of a base model is laid out: GPUs that split each layer, and groups of layers in a row."""
+
+    base: str
+    tensor_parallel: int
+    pipeline_parallel: int
+
+
+@dataclass(frozen=True)
+class ServingPlan:
+    """Models, topology and ports. `engines` is filled by `plan.engines`, which knows the models' shapes."""
+
+    topology: Topology
+    models: tuple[ServedModel, ...]
+    wrapper_port: int
+    vllm_port: int
+    ray_gcs_port: int
+    ray_client_port: int
+    ray_dashboard_port: int
+    engines: tuple[EnginePlan, ...] = ()
+
+    def engine(self, base: str) -> EnginePlan | None:
+        """The layout of a base model's engine."""
+        return next((engine for engine in self.engines if engine.base == base), None)
+
+
+@dataclass(frozen=True)
+class SubscriptionPlan:
+    """An application's keys to a product; `owner` is the person or team behind it."""
+
+    product: str
+    name: str
+    owner: str | None = None
+
+    @property
+    def id(self) -> str:
+        """The gateway's id of it."""
+        return subscription_id(self.product, self.name)
+
+    @property
+    def display_name(self) -> str:
+        """What portal and reports call it."""
+        return display_name(self.name, self.owner)
+
+    @property
+    def path(self) -> str:
+        """What outputs and commands call it."""
+        return f"{self.product}/{self.name}"
+
+
+def subscription_id(product: str, subscription: str) -> str:
+    """The id of an application's subscription. Neither part can hold an underscore, so no two pairs share an id."""
+    return f"{product}_{subscription}"
+
+
+def display_name(name: str, owner: str | None) -> str:
+    """What a subscription is called in portal and reports."""
+    return f"{name} ({owner})" if owner else name
+
+
+@dataclass(frozen=True)
+class QuotaPlan:
+    """Tokens that a subscription may use in each period."""
+
+    tokens: int
+    period: QuotaPeriod
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProductPlan:
+    """What applications subscribe to; `models` is never empty."""
+
+    id: str
+    display_name: str
+    description: str
+    models: tuple[str, ...]
+    system_prompt: str | None
+    requests_per_minute: int
+    tokens_per_minute: int
+    subscriptions: tuple[SubscriptionPlan, ...]
+    token_quota: QuotaPlan | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServicePlan:
+    """What is served, for whom, on which target."""
+
+    project: str
+    stack: str
+    target: str
+    environment: Environment
+    serving: ServingPlan
+    products: tuple[ProductPlan, ...]
+
+    @property
+    def protect(self) -> bool:
+        """Whether data and gateway refuse deletion."""
+        return self.environment is Environment.PROD
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetPlan(ServicePlan):
+    """The nodes and what they listen on; `callers` holds the range of each network segment that calls a node."""
+
+    nodes: tuple[NodePlan, ...]
+    paths: PathsPlan = PathsPlan()
+    callers: Mapping[Segment, IPv4Network]
+    flows: tuple[Flow, ...]
+    store: StorePlan
+    jupyter: Jupyter
+
+    @property
+    def head(self) -> NodePlan:
+        """The first node: Ray's head."""
+        return self.nodes[0]

@@ -1,0 +1,95 @@
+"""The plan of a stack on Azure: the fleet, and what only Azure knows. Frozen data, no decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from plan.azure_facts import VmSize
+from plan.azure_names import Names
+from plan.azure_network import AddressPlan, PrivateLink
+from plan.azure_security_rules import NsgRule
+from plan.model import FleetPlan, StorePlan
+from plan.model_gateway import GatewayPlan
+from plan.ports import Flow
+from plan.settings.azure import AutoShutdown, Image, Monitoring
+from plan.vocabulary import BastionSku, Delivery, DiskSku, Priority, PrivateDnsOwner, Segment
+
+
+@dataclass(frozen=True)
+class ComputePlan:
+    """What all GPU VMs have in common. `ultra_disk`: whether they must be able to attach an Ultra disk."""
+
+    size: VmSize
+    quota_vcpus: int
+    image: Image
+    zone: str | None
+    priority: Priority
+    os_disk_gib: int
+    admin_username: str
+    ssh_public_keys: tuple[str, ...]
+    auto_shutdown: AutoShutdown
+    ultra_disk: bool
+
+
+@dataclass(frozen=True)
+class ModelStorePlan(StorePlan):
+    """The disk or share behind the store, with what it costs and can do."""
+
+    size_gib: int
+    sku: DiskSku
+    iops: int | None
+    mbps: int | None
+    max_shares: int
+
+
+@dataclass(frozen=True)
+class AccessPlan:
+    """Operators' way in."""
+
+    bastion_sku: BastionSku
+    tunnel: bool
+    delivery: Delivery
+    operator_object_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class NetworkPlan:
+    """The VNet that is there already, if any; the services with a private endpoint; who writes their names."""
+
+    private_links: tuple[PrivateLink, ...]
+    existing_vnet: str | None = None
+    private_dns: PrivateDnsOwner = PrivateDnsOwner.OWN
+
+    @property
+    def private_zones(self) -> tuple[PrivateLink, ...]:
+        """The private DNS zones that this program makes: none where the organisation's policy writes the names."""
+        return self.private_links if self.private_dns is PrivateDnsOwner.OWN else ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class AzurePlan(FleetPlan):
+    """One stack on Azure, completely. `platform_flows` are the listeners that are no node's."""
+
+    location: str
+    tags: Mapping[str, str]
+    names: Names
+    addresses: AddressPlan
+    platform_flows: tuple[Flow, ...]
+    security_rules: Mapping[Segment, tuple[NsgRule, ...]]
+    compute: ComputePlan
+    store: ModelStorePlan
+    gateway: GatewayPlan
+    access: AccessPlan
+    monitoring: Monitoring
+    network: NetworkPlan
+
+    @property
+    def port_table(self) -> tuple[Flow, ...]:
+        """Everything that listens anywhere in the stack, in a stable order."""
+        return (*self.flows, *self.platform_flows)
+
+    @property
+    def has_bastion_subnet(self) -> bool:
+        """Whether Bastion needs a subnet and an address (the Developer SKU needs neither)."""
+        return Segment.BASTION in self.addresses.subnets

@@ -1,0 +1,83 @@
+"""What a stack file may say about API Management, beside its products."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from plan.settings.gateway import Gateway, Product
+from plan.settings.types import Cidr, GatewayId, Line, Origin, Section, Slug
+from plan.vocabulary import GatewayInbound, GatewayTier, PublicAccess
+
+
+class ExistingGateway(Section):
+    """An API Management service that is there already: our API and products are added to it, the rest left alone."""
+
+    id: GatewayId = Field(description="Its ARM id.")
+    subnet: Cidr = Field(description="The range that it calls the nodes from (CIDR); the wrapper lets in nobody else.")
+
+
+class PolicyFragments(Section):
+    """Files with policy elements of your own, by the section of the API's policy that they go to."""
+
+    inbound: tuple[str, ...] = Field(
+        (), description="Files, from the project's directory, that hold for requests: after the product's limits."
+    )
+    outbound: tuple[str, ...] = Field((), description="Files that hold for answers; they may set headers.")
+
+
+class PortalProduct(Product):
+    """A product as the developer portal offers it."""
+
+    terms: str = Field(
+        "", max_length=10_000, description="Terms of use that a developer accepts before subscribing in the portal."
+    )
+    approval_required: bool = Field(False, description="Whether an administrator approves each subscription.")
+    published: bool = Field(True, description="Whether the product is offered in the portal.")
+    visible_to_guests: bool = Field(
+        False, description="Whether a published product is shown without signing in, not only to signed-in developers."
+    )
+
+
+class ApiManagement(Gateway):
+    """API Management in front of the nodes."""
+
+    products: dict[Slug, PortalProduct] = Field(min_length=1, description="Products by id.")
+    tier: GatewayTier = Field(GatewayTier.STANDARD_V2, description="API Management tier.")
+    units: int = Field(1, ge=1, description="Scale units.")
+    publisher_name: Line = Field(min_length=1, max_length=100, description="Organisation named in the portal.")
+    publisher_email: str = Field(
+        description="Address for the service's notices.", pattern=r"^[^@\s]+@[^@\s]+\.[^@\s]+$"
+    )
+    inbound: GatewayInbound = Field(
+        GatewayInbound.PUBLIC, description="How clients reach it; what a tier offers differs."
+    )
+    public_access: PublicAccess = Field(
+        PublicAccess.ENABLED,
+        description="With a private endpoint, set `disabled` after the first `up`: Azure refuses it at creation.",
+    )
+    existing: ExistingGateway | None = Field(
+        None, description="Use a service that is there already; tier, inbound and units then say what it is."
+    )
+    api_path: str = Field(
+        "v1",
+        pattern=r"^([a-z0-9][a-z0-9-]{0,39}/){0,3}v1$",
+        description="Path of the API on the gateway; it ends in v1, as OpenAI clients expect of a base URL.",
+    )
+    azure_openai_api: bool = Field(
+        False,
+        description="Whether clients of Azure OpenAI (header api-key, path openai/deployments/…) are served, too.",
+    )
+    bearer_api: bool = Field(
+        False, description="Whether a second address takes keys as `Authorization: Bearer`, as plain OpenAI clients do."
+    )
+    cors_origins: tuple[Origin, ...] = Field(
+        (),
+        max_length=50,
+        description="Origins, such as https://chat.example.com, whose pages may call the API; none means no CORS.",
+    )
+    policy_fragments: PolicyFragments = Field(
+        PolicyFragments(), description="Policy elements of your own; what would buffer, leak or bypass is refused."
+    )
+    keys_in_key_vault: bool = Field(
+        False, description="Whether the stack's key vault also holds every subscription's keys, for its operators."
+    )

@@ -1,0 +1,86 @@
+"""What every target's stack file may say: models and where they run, products, alerts, JupyterLab. See `types`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from pydantic import BeforeValidator, Field
+
+from plan.settings.gateway import Gateway
+from plan.settings.types import Email, NodeNumber, Port, Section, TagKey, TagValue, defaults_of
+from plan.vocabulary import Environment, Topology
+
+
+class ModelPlacement(Section):
+    """One served model."""
+
+    nodes: tuple[NodeNumber, ...] | None = Field(
+        None, min_length=1, description="Node numbers, counted from 1, that serve it; none means all nodes."
+    )
+    system_prompt: str | None = Field(
+        None, min_length=1, max_length=32_768, description="System prompt for this model, instead of the registry's."
+    )
+
+
+class Ports(Section):
+    """Listening ports. Where they may be reached from is fixed: see `infra ports`."""
+
+    wrapper: Port = Field(8000, description="The wrapper, on the node's private address.")
+    vllm: Port = Field(5005, description="vLLM, loopback only.")
+    ray_gcs: Port = Field(6379, description="Ray's GCS on the head; workers join here.")
+    ray_client: Port = Field(10_001, description="Ray client server, loopback only (nodes never join here).")
+    ray_dashboard: Port = Field(8265, description="Ray dashboard and job API, loopback only.")
+
+
+class Serving(Section):
+    """Which models run where."""
+
+    models: dict[str, Annotated[ModelPlacement, BeforeValidator(defaults_of)]] = Field(
+        min_length=1, description="Served models by their name in the model registry (`huddle models list`)."
+    )
+    topology: Topology = Field(
+        Topology.REPLICAS,
+        description="`replicas`: each node serves whole models; `distributed`: one model across all nodes.",
+    )
+    ports: Ports = Field(Ports(), description="Listening ports.")
+
+
+class Monitoring(Section):
+    """Who is told."""
+
+    alert_emails: tuple[Email, ...] = Field(
+        (), max_length=20, description="Who is told when an alert fires; nobody means alerts only show in the portal."
+    )
+
+
+class Jupyter(Section):
+    """JupyterLab on the head node. Off unless asked for; then loopback and token only."""
+
+    enabled: bool = Field(False, description="Install and start JupyterLab.")
+    port: Port = Field(8889, description="Listening port, loopback only.")
+
+
+@dataclass(frozen=True)
+class Secret:
+    """A config key that is a secret: never part of the settings, never in plain text, read by the target only."""
+
+    key: str
+    description: str
+    required: bool = True
+
+
+class ServiceSettings(Section):
+    """What every stack file says, wherever the service lands. A target's own class adds its sections."""
+
+    secrets: ClassVar[tuple[Secret, ...]] = ()
+    outside: ClassVar[dict[str, str]] = {}
+    """Settings that stand in the stack file under another provider's key, by their name here."""
+
+    target: str = Field(description="Where the service lands.")
+    environment: Environment = Field(description="`prod` protects data and gateway; `dev` destroys cleanly.")
+    tags: dict[TagKey, TagValue] = Field(default_factory=dict, max_length=40, description="Tags on every resource.")
+    serving: Serving = Field(description="Models, topology, ports.")
+    gateway: Gateway = Field(description="Products and the nodes behind them.")
+    monitoring: Monitoring = Field(Monitoring(), description="Alerts.")
+    jupyter: Jupyter = Field(Jupyter(), description="JupyterLab.")

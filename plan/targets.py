@@ -1,0 +1,47 @@
+"""Where a service can land: the one table of targets. Each has its settings, and a builder that knows its rules.
+
+A new target is a settings module, a rules module, a builder, a module `infra/targets/<name>`, and a line here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from plan import build_azure
+from plan.model import FleetPlan
+from plan.settings.azure import AzureSettings
+from plan.settings.service import ServiceSettings
+
+DEFAULT = "azure"
+"""The target of a stack file that names none."""
+
+
+class Build(Protocol):
+    """From settings of the target's own class to its plan; raises InputError when a rule is broken."""
+
+    def __call__(self, settings: Any, *, project: str, stack: str, bases: Mapping[str, str], file: str) -> FleetPlan:
+        """The whole plan but for what needs the models' shapes (`plan.engines`)."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """How a target's stack files are read, and what is planned from them."""
+
+    name: str
+    settings: type[ServiceSettings]
+    build: Build
+
+
+Targets = Mapping[str, Target]
+
+TARGETS: Targets = MappingProxyType(
+    {target.name: target for target in (Target("azure", AzureSettings, build_azure.build),)}
+)
+
+
+def required_secrets(target: str, targets: Targets = TARGETS) -> tuple[str, ...]:
+    """The config keys of the secrets without which a target's stack can't be brought up."""
+    return tuple(secret.key for secret in targets[target].settings.secrets if secret.required)

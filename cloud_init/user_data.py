@@ -7,13 +7,12 @@ ports, models, prompts and products do not: they come with the bundle, so that c
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
 
 from cloud_init import disks
 from cloud_init.bundle import node_facts
 from cloud_init.files import NodeFile, text_file
 from cloud_init.templating import render, text
-from plan.model import FleetPlan, NodePlan
+from plan.model import FleetPlan, Login, NodePlan
 
 CUSTOM_DATA_LIMIT = 65_535
 """Azure's limit on the decoded bytes (docs/facts/azure.md#custom-data); for us it holds for the base64 text, too."""
@@ -22,14 +21,6 @@ APPLY_PROGRAM = f"{disks.PROGRAMS}/huddle-apply"
 
 class CustomDataTooLargeError(ValueError):
     """The rendered user-data would be refused by Azure."""
-
-
-@dataclass(frozen=True)
-class Login:
-    """The operators' account on a new machine, and the OpenSSH public keys that open it."""
-
-    name: str
-    ssh_public_keys: tuple[str, ...]
 
 
 def user_data(plan: FleetPlan, node: NodePlan, login: Login) -> str:

@@ -38,6 +38,14 @@ class NodePlan:
 
 
 @dataclass(frozen=True)
+class Login:
+    """The operators' account on a new machine, and the OpenSSH public keys that open it."""
+
+    name: str
+    ssh_public_keys: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class PathsPlan:
     """Where model files (shared, read-only) and the workspace (fast, may be blank after a boot) are on every node."""
 

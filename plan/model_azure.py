@@ -9,7 +9,7 @@ from plan.azure_facts import VmSize
 from plan.azure_names import Names
 from plan.azure_network import AddressPlan, PrivateLink
 from plan.azure_security_rules import NsgRule
-from plan.model import FleetPlan, StorePlan
+from plan.model import FleetPlan, Login, StorePlan
 from plan.model_gateway import GatewayPlan
 from plan.ports import Flow
 from plan.settings.azure import AutoShutdown, Image, Monitoring
@@ -30,6 +30,11 @@ class ComputePlan:
     ssh_public_keys: tuple[str, ...]
     auto_shutdown: AutoShutdown
     ultra_disk: bool
+
+    @property
+    def login(self) -> Login:
+        """The operators' account."""
+        return Login(self.admin_username, self.ssh_public_keys)
 
 
 @dataclass(frozen=True)

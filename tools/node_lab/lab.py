@@ -129,14 +129,13 @@ class Lab:
         cable = (self._cable[number - 1], self._cable[2 - number]) if together else None
         link = Link(number, self._ssh[number - 1], cable)
         network = link.network_config(str(of.address), self.plan.addresses.subnets[Segment.NODES].prefixlen)
-        login = render.Login(self.plan.compute.admin_username, self.plan.compute.ssh_public_keys)
         hardware = Hardware(
             name=of.name,
             image=self.image,
             root=media.overlay(folder / "root.qcow2", self.image.root),
             seed=media.seed(
                 folder / "seed.iso",
-                render.user_data(self.plan, of, login),
+                render.user_data(self.plan, of, self.plan.compute.login),
                 network,
                 of.name,
             ),

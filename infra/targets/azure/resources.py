@@ -129,7 +129,6 @@ def _nodes(plan: AzurePlan, ground: _Ground) -> tuple[list[Delivered], str]:
     built = bundle.build(plan)
     vms: list[GpuNode] = []
     delivered: list[Delivered] = []
-    login = user_data.Login(plan.compute.admin_username, plan.compute.ssh_public_keys)
     needed = [ground.network.ready, *ground.secrets.ready, *ground.store.ready]
     for node in plan.nodes:
         vm = GpuNode(
@@ -142,7 +141,7 @@ def _nodes(plan: AzurePlan, ground: _Ground) -> tuple[list[Delivered], str]:
                 identity_id=ground.secrets.node_identity_id,
                 model_disk_id=ground.store.disk_id,
                 model_disk_lun=plan.store.lun,
-                custom_data=user_data.custom_data(plan, node, login),
+                custom_data=user_data.custom_data(plan, node, plan.compute.login),
                 apply_script=delivery.run_command_script(plan, node, built, ground.secrets),
                 bundle_digest=built.digest,
                 secrets_version=ground.secrets.version,

@@ -60,7 +60,7 @@ def script(plan: AzurePlan, node: NodePlan, of: bundle.Bundle) -> str:
 def custom_data(number: int = 0, **changes: Any) -> str:
     """customData of one node of a changed dev stack."""
     plan = stack_values.plan(**changes)
-    return render.custom_data(plan, plan.nodes[number])
+    return render.custom_data(plan, plan.nodes[number], plan.compute.login)
 
 
 def digest(**changes: Any) -> str:

@@ -43,7 +43,7 @@ PROGRAMS = (
 def unit_files(kind: str) -> dict[str, str]:
     """All unit files of a node: of day 0 and of the bundle."""
     plan = plans()[kind]
-    day_zero = yaml.safe_load(render.user_data(plan, plan.nodes[0]))["write_files"]
+    day_zero = yaml.safe_load(render.user_data(plan, plan.nodes[0], plan.compute.login))["write_files"]
     found = {file["path"]: file["content"] for file in day_zero}
     found |= {
         path.removeprefix("rootfs"): content.decode()

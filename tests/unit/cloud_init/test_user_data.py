@@ -21,7 +21,7 @@ AZURE_LIMIT_BYTES = 65_535
 
 def config(kind: str, number: int = 0) -> dict[str, Any]:
     plan = plans()[kind]
-    return yaml.safe_load(render.user_data(plan, plan.nodes[number]))
+    return yaml.safe_load(render.user_data(plan, plan.nodes[number], plan.compute.login))
 
 
 def written(kind: str) -> dict[str, dict[str, Any]]:
@@ -33,7 +33,7 @@ def test_cloud_init_accepts_it(kind: str, tmp_path: Path) -> None:
     plan = plans()[kind]
     for node in plan.nodes:
         path = tmp_path / f"{node.name}.yaml"
-        path.write_text(render.user_data(plan, node), encoding="utf-8")
+        path.write_text(render.user_data(plan, node, plan.compute.login), encoding="utf-8")
         done = subprocess.run(
             ["cloud-init", "schema", "--config-file", str(path)], capture_output=True, text=True, check=False
         )
@@ -45,8 +45,8 @@ def test_cloud_init_accepts_it(kind: str, tmp_path: Path) -> None:
 def test_custom_data_is_base64_within_azures_limit(kind: str) -> None:
     plan = plans()[kind]
     for node in plan.nodes:
-        encoded = render.custom_data(plan, node)
-        assert base64.b64decode(encoded, validate=True).decode() == render.user_data(plan, node)
+        encoded = render.custom_data(plan, node, plan.compute.login)
+        assert base64.b64decode(encoded, validate=True).decode() == render.user_data(plan, node, plan.compute.login)
         assert len(encoded) < AZURE_LIMIT_BYTES
         assert len(encoded) < 24_000, "day 0 should stay small; put it into the bundle"
 
@@ -57,7 +57,7 @@ def test_refuses_what_azure_would_refuse(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(
         render.CustomDataTooLargeError, match=r"huddleai-h100-node-1 has 87380 bytes; Azure allows 65535"
     ):
-        render.custom_data(plan, plan.nodes[0])
+        render.custom_data(plan, plan.nodes[0], plan.compute.login)
 
 
 @pytest.mark.parametrize(

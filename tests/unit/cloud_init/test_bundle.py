@@ -378,5 +378,5 @@ def test_collectives_get_the_port_range_that_the_security_groups_allow() -> None
     path = "rootfs/etc/sysctl.d/60-huddle.conf"
     assert path not in built("dev").files
     line = built("distributed").files[path].decode().splitlines()[-1]
-    span = next(flow.ports[0] for flow in plans()["distributed"].ports if flow.name == "collectives")
+    span = next(flow.ports[0] for flow in plans()["distributed"].flows if flow.name == "collectives")
     assert line == f"net.ipv4.ip_local_port_range = {span[0]} {span[1]}"

@@ -56,7 +56,7 @@ def test_views_are_readable_without_a_terminal_and_without_colour_codes(command:
 
 def test_ports_as_json_is_the_port_table() -> None:
     rows = json.loads(infra("ports", "-s", "dev", "--json").stdout)
-    assert {row["name"] for row in rows} == {flow.name for flow in load_plan("dev").ports}
+    assert {row["name"] for row in rows} == {flow.name for flow in load_plan("dev").port_table}
 
 
 def test_tree_as_json_names_every_resource_once() -> None:

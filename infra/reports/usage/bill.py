@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from huddle.planner.speed import Load, Replica
-from huddle.planner.speed import Engine, Load
 from plan.model_gateway import GatewayPlan
 
 REFERENCE = Load(streams=64, prompt_tokens=512, output_tokens=128)

@@ -20,7 +20,7 @@ from cloud_init import bundle, user_data
 from gateway_policies import render
 from infra import program
 from plan import stack_file
-from plan.build_azure import Plan
+from plan.model_azure import AzurePlan
 from tests.unit.builders import arm_id
 from tests.unit.recording import Recording, run_program
 from tests.unit.stack_values import KEY
@@ -185,7 +185,7 @@ def _values(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @cache
-def _plan(values: str, root: Path) -> Plan:
+def _plan(values: str, root: Path) -> AzurePlan:
     return program.plan_of(type(BASE).model_validate(json.loads(values)), STACK, root)
 
 
@@ -208,7 +208,7 @@ def _other(path: str, values: dict[str, Any]) -> Any:
 
 def _user_data(values: str, root: Path) -> list[str]:
     plan = _plan(values, root)
-    return [user_data.custom_data(plan, node) for node in plan.nodes]
+    return [user_data.custom_data(plan, node, plan.compute.login) for node in plan.nodes]
 
 
 def _policies(values: str, root: Path) -> list[str]:

@@ -14,11 +14,6 @@ from pathlib import Path
 from cloud_init import templating
 from infra.reports import TEMPLATES
 from infra.reports.shapes import LINE_SIZE, Arrow, Box, Row, at_end, room
-from plan.build_azure import NodePlan, Plan
-from plan.vocabulary import GatewayInbound, ModelStoreKind, PublicAccess, Topology, Zone
-from infra.reports.shapes import LINE_SIZE, Arrow, Box, Row, room
-from infra.reports.shorten import at_end
-from infra.reports.templating import fill
 from plan.azure_network import PrivateLink
 from plan.model import NodePlan
 from plan.model_azure import AzurePlan

@@ -18,7 +18,6 @@ from infra.reports import durations as table
 from infra.reports.durations import ASSUMPTION, Durations, Operation, plain_type
 from infra.reports.graph import Registered
 from infra.reports.shapes import in_middle
-from infra.reports.shorten import in_middle
 from plan.model_azure import AzurePlan
 
 GATEWAY_TYPE = "azure-native:apimanagement:ApiManagementService"

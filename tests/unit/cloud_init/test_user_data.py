@@ -52,7 +52,7 @@ def test_custom_data_is_base64_within_azures_limit(kind: str) -> None:
 
 
 def test_refuses_what_azure_would_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(render, "user_data", lambda plan, node, _: "#" * AZURE_LIMIT_BYTES)
+    monkeypatch.setattr(render, "user_data", lambda plan, node, login: "#" * AZURE_LIMIT_BYTES)
     plan = plans()["dev"]
     with pytest.raises(
         render.CustomDataTooLargeError, match=r"huddleai-h100-node-1 has 87380 bytes; Azure allows 65535"

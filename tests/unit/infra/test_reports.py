@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from infra.program import load_plan
-from infra.reports import cost, plan_json, ports_view, shapes
-from infra.reports import azure_summary, cost, plan_json, ports_view, shorten
+from infra.reports import azure_summary, cost, plan_json, ports_view, shapes
 from plan import stack_file
 from plan.vocabulary import GatewayTier, Segment
 from tests.unit.stack_values import FILES, legal_changes, plan

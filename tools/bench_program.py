@@ -28,7 +28,7 @@ def measure(count: int) -> dict[str, Any]:
     plan = program.plan_of(settings, "dev")
     planned = time.perf_counter()
     from infra.reports import graph  # noqa: PLC0415
-    from infra.targets.azure import deploy as azure  # noqa: F401, PLC0415
+    from infra.targets.azure import resources as azure  # noqa: F401, PLC0415
 
     imported = time.perf_counter()
     resources = graph.registered(plan)

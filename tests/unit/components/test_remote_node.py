@@ -10,7 +10,7 @@ import pytest
 
 from cloud_init import bundle
 from infra.targets.azure import delivery
-from infra.targets.azure import deploy as azure
+from infra.targets import azure
 from plan.model_azure import AzurePlan
 from simulator.plugin.values import UNKNOWN, Secret, reveal
 from tests.unit import stack_values

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from cloud_init import bundle
-from infra.targets.azure import delivery
 from infra.targets import azure
+from infra.targets.azure import delivery
 from plan.model_azure import AzurePlan
 from simulator.plugin.values import UNKNOWN, Secret, reveal
 from tests.unit import stack_values

@@ -29,7 +29,7 @@ class CpuEngine:
 
 @dataclass(frozen=True)
 class Driver:
-    """The NVIDIA driver."""
+    """The NVIDIA driver: its branch (`580`) and version."""
 
     branch: str
     version: str
@@ -46,7 +46,7 @@ class Image:
 
 @dataclass(frozen=True)
 class Versions:
-    """All pins."""
+    """Every pinned version."""
 
     engine: Engine
     cpu_engine: CpuEngine
@@ -56,7 +56,7 @@ class Versions:
 
 @cache
 def load() -> Versions:
-    """Read the pins."""
+    """Read the pinned versions from data/versions.yaml."""
     pins = yaml.safe_load(_DATA.read_text(encoding="utf-8"))
     return Versions(
         engine=Engine(**pins["engine"]),

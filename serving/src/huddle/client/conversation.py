@@ -82,7 +82,7 @@ class Conversation:
         self.turns += [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
 
     def reset(self) -> None:
-        """Forget the exchanges."""
+        """Forget every exchange; the system text stays."""
         self.turns.clear()
 
     def save(self, path: Path) -> None:

@@ -76,7 +76,7 @@ class Driver:
         return samples
 
     async def one(self) -> Sample:
-        """One stream."""
+        """Send one request and read its stream to the end; a failure is in the sample."""
         began = time.perf_counter()
         reading = Reading()
         try:
@@ -109,7 +109,7 @@ class Reading:
         self.done = False
 
     def take(self, line: str) -> None:
-        """One line."""
+        """Count one line of server-sent events, without its line break."""
         if not line.startswith(DATA):
             return
         if line == DONE:

@@ -33,7 +33,7 @@ class Layout:
 
     @property
     def connection(self) -> Path:
-        """For `--connection`."""
+        """The connection file, for `--connection`."""
         return self.root / "connection.yaml"
 
     @property
@@ -58,12 +58,12 @@ class Layout:
 
     @property
     def programs(self) -> Path:
-        """What the supervisor runs."""
+        """The command lines that the supervisor runs, as JSON."""
         return self.root / "programs.json"
 
     @property
     def store(self) -> Path:
-        """The model store."""
+        """The model store; it holds the tiny model only."""
         return self.root / "store"
 
     @property
@@ -72,12 +72,12 @@ class Layout:
         return self.root / "workspace"
 
     def log(self, program: str) -> Path:
-        """What a program says."""
+        """The log file of a program: supervisor, engine or wrapper."""
         return self.root / "log" / f"{program}.log"
 
 
 def base_url(ports: Ports) -> str:
-    """Where clients go."""
+    """The wrapper's base URL, which ends in /v1."""
     return f"http://{HOST}:{ports.wrapper}/v1"
 
 

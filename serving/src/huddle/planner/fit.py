@@ -27,7 +27,7 @@ class FitResult(Case):
 
     @property
     def summary(self) -> str:
-        """One line."""
+        """Whether it fits, on what and in which layout: one line."""
         if not self.fits:
             return f"{self.model.name} does not run on {self.hardware} as {self.layout}"
         return f"{self.model.name} fits {self.hardware}: {self.layout}"

@@ -19,7 +19,7 @@ class Layout:
 
     @property
     def world(self) -> int:
-        """GPUs of one replica."""
+        """GPUs of one replica: tensor times pipeline parallel size."""
         return self.tensor * self.pipeline
 
     def __str__(self) -> str:
@@ -40,7 +40,7 @@ class Hardware:
 
     @property
     def total(self) -> int:
-        """All GPUs."""
+        """GPUs of all nodes together."""
         return self.gpus_per_node * self.nodes
 
     def tensor_fabric(self, tensor: int) -> Fabric:

@@ -31,13 +31,13 @@ class Memory:
 
     @property
     def ready_mib(self) -> int:
-        """nvidia-smi's memory.used when the server answers."""
+        """nvidia-smi's memory.used when the server answers, MiB."""
         used = self.weights_gib + max(self.kv_gib, 0) + self.graphs_gib + self.outside_gib
         return round(used * MIB_PER_GIB)
 
     @property
     def loaded_mib(self) -> int:
-        """memory.used after load."""
+        """nvidia-smi's memory.used after load, MiB."""
         return self.ready_mib + round(self.after_load_gib * MIB_PER_GIB)
 
     @property

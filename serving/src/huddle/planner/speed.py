@@ -66,7 +66,7 @@ class Replica:
 
     @property
     def hops_ms(self) -> float:
-        """Hand-overs between pipeline stages."""
+        """Milliseconds for the hand-overs between pipeline stages, for each token."""
         return (self.layout.pipeline - 1) * c.PIPELINE_HOP_US / 1e3
 
     def step_ms(self, streams: float = 1, context: int = 0) -> float:

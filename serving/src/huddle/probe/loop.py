@@ -27,7 +27,7 @@ class ProbeLoop:
     readings: deque[Reading] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
 
     def run(self, stop: threading.Event) -> None:
-        """Until `stop` is set."""
+        """Read and act every `policy.interval_s` seconds until `stop` is set."""
         while not stop.is_set():
             self.once()
             stop.wait(self.policy.interval_s)

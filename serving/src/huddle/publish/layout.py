@@ -43,7 +43,7 @@ class StoreLayout:
         return self.root / VERSIONS / directory
 
     def version(self, directory: str, version: str) -> Path:
-        """One version."""
+        """The directory of one version."""
         return self.versions(directory) / version
 
     def incoming(self, directory: str) -> Path:
@@ -51,15 +51,15 @@ class StoreLayout:
         return self.versions(directory) / INCOMING
 
     def current(self, directory: str) -> str | None:
-        """The version that counts."""
+        """The name of the version that is served; None where there is none."""
         return _target_name(self.public(directory), self.versions(directory))
 
     def previous(self, directory: str) -> str | None:
-        """The version before."""
+        """The name of the version that was served before; None where there is none."""
         return _target_name(self.versions(directory) / PREVIOUS, self.versions(directory))
 
     def known(self, directory: str) -> tuple[str, ...]:
-        """Every whole version."""
+        """The names of every whole version, sorted."""
         folder = self.versions(directory)
         if not folder.is_dir():
             return ()

@@ -49,7 +49,7 @@ class Manifest:
 
     @property
     def size(self) -> int:
-        """Bytes of all files."""
+        """Bytes of all files together, those behind links too."""
         return sum(facts.size for facts in self.files.values())
 
     def text(self) -> str:
@@ -104,7 +104,7 @@ def verify(manifest: Manifest, directory: Path) -> None:
 
 
 def hash_file(path: Path) -> FileFacts:
-    """Read a file's facts."""
+    """Read a whole file: its size in bytes and its SHA-256."""
     digest, size = hashlib.sha256(), 0
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK_BYTES):

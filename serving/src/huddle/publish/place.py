@@ -73,7 +73,7 @@ class Share(DirectoryStore):
 
     @contextlib.contextmanager
     def writable(self) -> Iterator[None]:
-        """Mounted for writing inside."""
+        """Writable inside: the share is mounted anew; read-only again afterwards."""
         root = str(self.layout.root)
         with super().writable():  # first: a second publication that is refused must leave the first one's mount alone
             disk.run("mount", "--options", "remount,rw", root)

@@ -32,7 +32,11 @@ class Store(Protocol):
         """Where its models lie."""
 
     def writable(self) -> contextlib.AbstractContextManager[None]:
-        """Writable inside, read-only again afterwards."""
+        """Writable inside, read-only again afterwards.
+
+        Raises:
+            HuddleError: the store is not there, another publication runs, or the disk cannot be mounted for writing.
+        """
 
 
 @dataclass(frozen=True)

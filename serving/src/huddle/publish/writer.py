@@ -124,7 +124,7 @@ class _Record:
         return FileFacts(entry["size"], entry["sha256"])
 
     def done(self, path: str, facts: FileFacts) -> None:
-        """Note a copied file."""
+        """Note a copied file, so that a second attempt leaves it out."""
         self._known[path] = {**vars(facts), "source": _identity(self._source.files[path])}
         whole_file.write(self._incoming / _RECORD, json.dumps(self._known).encode(), lasting=True)
 
@@ -137,7 +137,7 @@ class _Record:
                 path.unlink()
 
     def forget(self) -> None:
-        """The version is complete."""
+        """Remove the record: the version is complete."""
         (self._incoming / _RECORD).unlink(missing_ok=True)
 
 

@@ -146,7 +146,7 @@ class LimitsConfig(Section):
 
 
 class TimeoutsConfig(Section):
-    """Seconds."""
+    """How long each step of a request may take, in seconds."""
 
     client_idle_s: Seconds = Field(75, description="Between two requests on one connection.")
     client_head_s: Seconds = Field(10, description="For a request's head to arrive.")

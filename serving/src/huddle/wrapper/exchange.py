@@ -79,10 +79,10 @@ class Service(Protocol):
     def finished(
         self, exchange: "Exchange", how: End, usage: Usage | None, refusal: RequestError | None, now: float
     ) -> None:
-        """A request has ended."""
+        """A request has ended; it is to be logged and counted."""
 
     def fault(self, error: Exception, request_id: str) -> None:
-        """A fault of ours."""
+        """The wrapper itself has failed; the error goes to the log."""
 
 
 class Exchange:

@@ -84,7 +84,7 @@ class WrapperService:
 
     @property
     def http_limits(self) -> HttpLimits:
-        """Sizes of a request."""
+        """The largest head and body of a request, in bytes."""
         return self.runtime.http_limits
 
     @property
@@ -105,7 +105,7 @@ class WrapperService:
         self._connections.discard(connection)
 
     def buffer(self, delta: int) -> None:
-        """Account for request bytes in memory."""
+        """Count request bytes in memory. Raises `RequestError` (503) when there are too many."""
         if delta > 0 and self._buffered + delta > self.runtime.config.limits.buffered_bytes:
             raise RequestError(
                 503,
@@ -118,7 +118,10 @@ class WrapperService:
         self._buffered += delta
 
     def admit(self, head: Head) -> Admitted:
-        """Judge a request's head: route, caller, form. Before this, none of its body is waited for."""
+        """Check a request's head: route, caller, form. Before this, none of its body is waited for.
+
+        Raises `RequestError`: 401, 403, 404, 405, 415 or, for a body that has no place here, 400.
+        """
         route = resolve(head.method, head.path)
         caller = _NOBODY if route in OPEN_ROUTES else self.runtime.keyring.identify(head)
         if route in ENGINE_ROUTES:

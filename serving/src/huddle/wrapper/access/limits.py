@@ -96,7 +96,7 @@ class Window:
 
 @dataclass(slots=True)
 class Reservation:
-    """A running request's claim."""
+    """The tokens that a running request has claimed, until it is settled."""
 
     tokens: int
     slots: tuple[int, ...]

@@ -75,7 +75,7 @@ class EngineProbe:
         self.problem: str | None = "the engine has not been asked yet"
 
     async def run(self) -> None:
-        """Ask for ever."""
+        """Ask the engine again and again, until the task is cancelled."""
         while True:
             problem = await self.ask()
             if problem != self.problem:

@@ -29,7 +29,7 @@ class Usage:
 
     @property
     def total(self) -> int:
-        """What limits count."""
+        """Prompt and completion tokens together: what limits count."""
         return self.prompt_tokens + self.completion_tokens
 
 

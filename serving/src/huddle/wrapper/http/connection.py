@@ -49,7 +49,7 @@ class Service(Protocol):
 
     @property
     def http_limits(self) -> HttpLimits:
-        """Sizes of a request."""
+        """The largest head and body of a request, in bytes."""
 
     @property
     def client_timeouts(self) -> ClientTimeouts:
@@ -63,7 +63,7 @@ class Service(Protocol):
         """Register; False when there are too many connections already."""
 
     def disconnected(self, connection: "ClientConnection") -> None:
-        """Forget."""
+        """A connection has closed."""
 
     def admit(self, head: Head) -> object:
         """Judge the head before any body is read; returns what `answer` needs. Raises `RequestError`."""

@@ -125,7 +125,7 @@ class UpstreamConnection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def resume(self) -> None:
-        """Read on."""
+        """Read from the engine again, after `pause`."""
         if not self._transport.is_closing():
             self._transport.resume_reading()
 
@@ -308,6 +308,6 @@ class UpstreamPool:
             self._idle.pop(0).abort()
 
     def close(self) -> None:
-        """Close what is idle."""
+        """Close the idle connections."""
         while self._idle:
             self._idle.pop().abort()

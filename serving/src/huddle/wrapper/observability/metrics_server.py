@@ -28,22 +28,22 @@ class MetricsService:
         return self._open <= _CONNECTIONS_MAX
 
     def disconnected(self, connection: ClientConnection) -> None:  # noqa: ARG002
-        """Count down."""
+        """A connection has closed."""
         self._open -= 1
 
     def buffer(self, delta: int) -> None:
         """Nothing is buffered here."""
 
     def admit(self, head: Head) -> object:
-        """One route."""
+        """Let `GET /metrics` pass. Raises `RequestError` (404) for anything else."""
         if head.path != "/metrics" or head.method != "GET":
             raise not_found()
         return head
 
     def answer(self, connection: ClientConnection, admitted: object, body: bytes) -> Any:  # noqa: ARG002
-        """Render."""
+        """Answer with the metrics in Prometheus' text format."""
         connection.respond(200, [("content-type", CONTENT_TYPE)], self._metrics.render())
 
     def refused(self, head: Head | None, refusal: RequestError) -> list[tuple[str, str]]:  # noqa: ARG002
-        """Not worth a note."""
+        """Neither logged nor counted; no headers are added."""
         return []

@@ -27,7 +27,7 @@ def measure(count: int) -> dict[str, Any]:
     settings = _settings(count, stack_file.load("dev").model_dump(mode="json"))
     plan = program.plan_of(settings, "dev")
     planned = time.perf_counter()
-    from infra.reports import graph  # noqa: PLC0415
+    from infra import graph  # noqa: PLC0415
     from infra.targets.azure import resources as azure  # noqa: F401, PLC0415
 
     imported = time.perf_counter()

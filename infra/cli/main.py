@@ -86,7 +86,7 @@ def plan(stack: Stack = "dev", as_json: Json = False) -> None:
     if as_json:
         _print_json(plan_json.to_json(layout))
     else:
-        plan_json.show(layout, out)
+        plan_json.show(layout, targets.of(layout.target).summary(layout), out)
 
 
 @app.command()
@@ -147,11 +147,12 @@ def usage(
 @app.command()
 def tree(stack: Stack = "dev", as_json: Json = False) -> None:
     """Show every resource that the program registers, as a tree."""
-    from infra.reports import graph, tree_view  # noqa: PLC0415
+    from infra import graph  # noqa: PLC0415
+    from infra.reports import resource_graph, tree_view  # noqa: PLC0415
 
     resources = graph.registered(program.load_plan(stack))
     if as_json:
-        typer.echo(graph.as_json(resources))
+        typer.echo(resource_graph.as_json(resources))
     else:
         out.print(tree_view.render(resources, stack))
 
@@ -178,7 +179,7 @@ def policies(
 @app.command()
 def docs() -> None:
     """Write the generated documents anew: settings and ports reference, pictures."""
-    from infra.reports import documents  # noqa: PLC0415
+    from infra.cli import documents  # noqa: PLC0415
 
     for path in documents.write_all(stack_file.ROOT):
         typer.echo(path)

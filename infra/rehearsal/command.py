@@ -10,13 +10,13 @@ from pathlib import Path
 from rich.console import Console
 
 from huddle.errors import Fault, InputError
-from infra import program
+from infra import graph, program
 from infra.rehearsal.runner import Rehearsal
 from infra.rehearsal.runner import run as run_steps
 from infra.rehearsal.sandbox import Sandbox, open_sandbox
 from infra.rehearsal.screen import Screen, show_outputs, show_summary
 from infra.rehearsal.steps import steps_of
-from infra.reports import graph, timeline, tree_view
+from infra.reports import resource_graph, timeline, tree_view
 from plan import stack_file
 from plan.model_azure import AzurePlan
 
@@ -88,7 +88,7 @@ def _open(plan: AzurePlan, directory: Path, root: Path, injected: str | None) ->
 
 
 def _report(console: Console, plan: AzurePlan, rehearsal: Rehearsal) -> None:
-    resources = graph.from_checkpoint(rehearsal.resources)
+    resources = resource_graph.from_checkpoint(rehearsal.resources)
     console.print()
     console.print(tree_view.render(resources, plan.stack))
     console.print()
@@ -96,12 +96,12 @@ def _report(console: Console, plan: AzurePlan, rehearsal: Rehearsal) -> None:
     show_outputs(console, rehearsal.outputs)
 
 
-def _timeline(plan: AzurePlan, resources: Sequence[graph.Registered]) -> timeline.Timeline:
+def _timeline(plan: AzurePlan, resources: Sequence[resource_graph.Registered]) -> timeline.Timeline:
     return timeline.critical_path(resources, variants=timeline.variants_of(plan))
 
 
 def _as_json(plan: AzurePlan, rehearsal: Rehearsal) -> dict[str, object]:
-    resources = graph.from_checkpoint(rehearsal.resources)
+    resources = resource_graph.from_checkpoint(rehearsal.resources)
     return {
         "simulated": True,
         "stack": plan.stack,

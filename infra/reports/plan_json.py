@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from datetime import date
 from enum import Enum
 from ipaddress import IPv4Address, IPv4Network
@@ -14,7 +14,6 @@ from rich import box
 from rich.console import Console, Group
 from rich.table import Table
 
-from infra import targets
 from plan.model import FleetPlan
 from plan.model_azure import AzurePlan
 from plan.model_gateway import GatewayProduct
@@ -65,12 +64,12 @@ def jsonable(value: Any) -> Any:
             raise TypeError(f"no JSON form for {type(value).__name__}")
 
 
-def view(plan: FleetPlan) -> Group:
-    """The summary and one line a node, for a terminal."""
+def view(plan: FleetPlan, summary: Sequence[tuple[str, str]]) -> Group:
+    """The target's summary and one line a node, for a terminal."""
     facts = Table(title=f"Plan of {plan.stack}", title_justify="left", box=box.SIMPLE_HEAD, show_header=False)
     facts.add_column(style="bold", no_wrap=True)
     facts.add_column()
-    for topic, answer in targets.of(plan.target).summary(plan):
+    for topic, answer in summary:
         facts.add_row(topic, answer)
     nodes = Table(title="Nodes", title_justify="left", box=box.SIMPLE_HEAD)
     for heading in ("Name", "Role", "Address", "Base model", "Served as"):
@@ -94,6 +93,6 @@ def view(plan: FleetPlan) -> Group:
     return Group(facts, nodes, products)
 
 
-def show(plan: FleetPlan, console: Console) -> None:
+def show(plan: FleetPlan, summary: Sequence[tuple[str, str]], console: Console) -> None:
     """Print the view."""
-    console.print(view(plan))
+    console.print(view(plan, summary))

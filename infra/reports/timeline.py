@@ -16,7 +16,7 @@ from rich.text import Text
 
 from infra.reports import durations as table
 from infra.reports.durations import ASSUMPTION, Durations, Operation, plain_type
-from infra.reports.graph import Registered
+from infra.reports.resource_graph import Registered
 from infra.reports.shapes import in_middle
 from plan.model_azure import AzurePlan
 

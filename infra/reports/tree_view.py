@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from rich.text import Text
 from rich.tree import Tree
 
-from infra.reports.graph import Registered
+from infra.reports.resource_graph import Registered
 
 
 def short_type(resource_type: str) -> str:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 if TYPE_CHECKING:
     from infra.operations.failures import Failure
-    from infra.rehearsal.steps import Step
     from infra.reports.cost import Estimate
 
 
@@ -45,9 +44,6 @@ class TargetModule(Protocol):
 
     def refused_before_up(self, stack: str) -> int:
         """Exit status of a check that asks what stands already; not 0, with the reason said, when `up` must not run."""
-
-    def steps(self, plan: Any) -> tuple[Step, ...]:
-        """The life of a stack as it is rehearsed."""
 
 
 def of(target: str) -> TargetModule:

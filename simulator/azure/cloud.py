@@ -12,16 +12,16 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from simulator.azure import fault_injection, references
+from simulator.azure import fault_injection
 from simulator.azure.check import open_enum_errors
 from simulator.azure.diff import normal_location
 from simulator.azure.errors import ArmError, InitFailedError, PlainError, conflict, not_found
-from simulator.azure.fault_injection import InjectedFault
 from simulator.azure.faults import Operation
+from simulator.azure.injected_fault import InjectedFault
 from simulator.azure.outputs import build_outputs
 from simulator.azure.paths import group_of, parent_of, path_of
 from simulator.azure.redaction import mark, private_texts, redact, restore, scrub, secret_texts
-from simulator.azure.rules import Op, rules_for
+from simulator.azure.rules import Op, references, rules_for
 from simulator.azure.schema import ResourceSchema
 from simulator.azure.settings import Settings
 from simulator.azure.store import OperationRecord, Resource, State, Store, now

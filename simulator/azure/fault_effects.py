@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from simulator.azure.errors import ArmError
-from simulator.azure.fault_injection import InjectedFault
 from simulator.azure.faults import (
     CapacityCode,
     CapacityFault,
@@ -17,6 +16,7 @@ from simulator.azure.faults import (
     load,
     matching,
 )
+from simulator.azure.injected_fault import InjectedFault
 from simulator.azure.rules.base import Op
 from simulator.azure.rules.quota import exceeded
 from simulator.azure.rules.sizes import family_of, vcpus_of

@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from simulator.azure.injected_fault import InjectedFault
 from simulator.azure.settings import FAULTS_VARIABLE
 
 if TYPE_CHECKING:
-    from simulator.azure.errors import ArmError
-    from simulator.azure.faults import RunCommandFault
     from simulator.azure.rules.base import Op
-
-
-@dataclass
-class InjectedFault:
-    """What the faults do to one operation; nothing, unless one applies to it."""
-
-    refusal: ArmError | None = None  # the request is not accepted
-    failure: ArmError | None = None  # it is, and fails afterwards
-    delay_s: float = 0.0
-    run_command: RunCommandFault | None = None
 
 
 def are_possible() -> bool:

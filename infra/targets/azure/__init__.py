@@ -15,7 +15,6 @@ from plan.settings.azure import AzureSettings
 
 if TYPE_CHECKING:
     from infra.operations.failures import Failure
-    from infra.rehearsal.steps import Step
     from infra.reports.cost import Estimate
 
 __all__ = [
@@ -27,7 +26,6 @@ __all__ = [
     "obstacle",
     "picture",
     "refused_before_up",
-    "steps",
     "summary",
     "warnings",
 ]
@@ -92,10 +90,3 @@ def refused_before_up(stack: str) -> int:
     """1, with the reason said, when `up` would delete a product that others subscribed to."""
     command = [str(stack_file.ROOT / ".venv/bin/infra"), "products", "--leaving", "-s", stack]
     return subprocess.run(command, check=False, stdout=sys.stderr).returncode
-
-
-def steps(plan: AzurePlan) -> tuple[Step, ...]:
-    """Create, no change, drift check, change, a new image, destroy."""
-    from infra.rehearsal.steps import steps_of  # noqa: PLC0415 - brings in Pulumi
-
-    return steps_of(plan)

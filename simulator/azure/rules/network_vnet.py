@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any, ClassVar
 
-from simulator.azure import references
 from simulator.azure.errors import ArmError, bad_request
 from simulator.azure.redaction import derived
-from simulator.azure.rules import subnets
+from simulator.azure.rules import references, subnets
 from simulator.azure.rules.base import Op, Rules, imitates
 from simulator.azure.store import Resource
 from simulator.plugin.values import dig, fill

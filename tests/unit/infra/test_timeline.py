@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from infra import graph
 from infra.program import load_plan
-from infra.reports import durations, graph, timeline
+from infra.reports import durations, resource_graph, timeline
 from infra.reports.durations import ASSUMPTION, Durations, Operation, Row
 from infra.reports.timeline import Timeline
 from tests.unit.stack_values import FILES, plan
@@ -214,7 +215,7 @@ def test_the_order_of_the_list_changes_nothing(resources: list[Resource], order:
 
 
 @cache
-def real(stack: str) -> tuple[tuple[graph.Registered, ...], dict[str, str]]:
+def real(stack: str) -> tuple[tuple[resource_graph.Registered, ...], dict[str, str]]:
     """A stack's resources and the SKUs that matter, registered once."""
     built = load_plan(stack)
     return graph.registered(built), timeline.variants_of(built)
@@ -230,7 +231,7 @@ def test_real_stacks_have_a_duration_for_every_type(stack: str, operation: Opera
 
 
 def test_nodes_that_share_a_disk_come_one_after_the_other_and_others_do_not() -> None:
-    def vm_starts(resources: Iterable[graph.Registered]) -> set[float]:
+    def vm_starts(resources: Iterable[resource_graph.Registered]) -> set[float]:
         return {span.start_s for span in timeline.critical_path(resources).spans if span.type == VM}
 
     assert len(vm_starts(real("dev")[0])) == 2

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from pulumi.runtime import mocks
@@ -12,21 +9,10 @@ from pulumi.runtime.proto import resource_pb2
 
 from infra import program
 from infra.engine import offline
+from infra.reports.resource_graph import Registered
 from plan import stack_file
 from plan.model import FleetPlan
 from plan.targets import required_secrets
-
-
-@dataclass(frozen=True)
-class Registered:
-    """One resource as the program registered it. `parent` and `depends_on` are URNs; empty parent: the stack."""
-
-    urn: str
-    type: str
-    name: str
-    parent: str
-    depends_on: tuple[str, ...]
-    custom: bool
 
 
 class _Nothing(mocks.Mocks):
@@ -78,24 +64,3 @@ def registered(plan: FleetPlan) -> tuple[Registered, ...]:
         secret_keys=placeholders,
     )
     return tuple(recorder.seen)
-
-
-def from_checkpoint(resources: Iterable[dict[str, Any]]) -> tuple[Registered, ...]:
-    """The same shape from a checkpoint (`pulumi stack export`, deployment.resources)."""
-    return tuple(
-        Registered(
-            urn=resource["urn"],
-            type=resource["type"],
-            name=resource["urn"].rsplit("::", 1)[-1],
-            parent=resource.get("parent", ""),
-            depends_on=tuple(resource.get("dependencies") or ()),
-            custom=bool(resource.get("custom")),
-        )
-        for resource in resources
-        if not resource["type"].startswith("pulumi:")
-    )
-
-
-def as_json(resources: Iterable[Registered]) -> str:
-    """For scripts."""
-    return json.dumps([vars(resource) for resource in resources], indent=2)

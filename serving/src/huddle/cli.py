@@ -73,7 +73,7 @@ def root(
 
 
 def main() -> None:
-    """Run the command line: what a person can mend is one sentence on stderr (and JSON on stdout with --json)."""
+    """Run the command line: what a person can fix is one sentence on stderr (and JSON on stdout with --json)."""
     try:
         app()
     except HuddleError as error:

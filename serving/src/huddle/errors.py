@@ -35,7 +35,7 @@ class Fault:
 
 
 class HuddleError(Exception):
-    """Something that a person can mend, in plain words. A plain sentence is a fault without a place."""
+    """Something that a person can fix, in plain words. A plain sentence is a fault without a place."""
 
     exit_code: ExitCode = ExitCode.FAILED
 

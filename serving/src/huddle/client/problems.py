@@ -22,7 +22,7 @@ def explained(connection: Connection) -> Iterator[None]:
 
 
 def explain(error: openai.OpenAIError | httpx2.HTTPError, connection: Connection) -> ClientError:
-    """The sentence and exit code for one failure: 2 where the caller can mend it, 1 where the work failed."""
+    """The sentence and exit code for one failure: 2 where the caller can fix it, 1 where the work failed."""
     url, source = connection.base_url, connection.source
     match error:
         case openai.APITimeoutError():

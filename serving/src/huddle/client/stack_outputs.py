@@ -52,8 +52,8 @@ def read(
     except subprocess.TimeoutExpired:
         raise StackOutputsError(f"pulumi did not give the outputs of stack {stack} within {TIMEOUT_S:g} s") from None
     if answer.returncode:
-        told = [line.strip() for line in answer.stderr.splitlines() if line.strip()]
-        reason = next((line for line in told if line.startswith("error:")), told[-1] if told else "it said nothing")
+        lines = [line.strip() for line in answer.stderr.splitlines() if line.strip()]
+        reason = next((line for line in lines if line.startswith("error:")), lines[-1] if lines else "it said nothing")
         reason = reason.removeprefix("error: ")
         raise StackOutputsError(f"pulumi cannot read the outputs of stack {stack}: {reason}", reason)
     try:

@@ -110,7 +110,7 @@ def wait(layout: Layout, timeout_s: float, progress: Callable[[Health, float], N
     """Until a completion would be answered.
 
     Raises:
-        HuddleError: the service gave up (with the ends of its logs) or took longer than `timeout_s`.
+        HuddleError: the service gave up (with the last lines of its logs) or took longer than `timeout_s`.
     """
 
     missed = 0

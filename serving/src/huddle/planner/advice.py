@@ -113,9 +113,9 @@ def _replica_advice(case: Case, compared: Sequence[Option]) -> Iterator[str]:
     wide = by_layout.get(Layout(total, 1, 1))
     if replicas is None or wide is None or not replicas.fits:
         return
-    told = "run replicas" if replicas.rates[256] > wide.rates[256] else "tensor parallel is the faster one here"
+    advice = "run replicas" if replicas.rates[256] > wide.rates[256] else "tensor parallel is the faster one here"
     yield (
-        f"{told}: {total} replicas give {replicas.rates[256]:,.0f} tok/s at 256 streams and "
+        f"{advice}: {total} replicas give {replicas.rates[256]:,.0f} tok/s at 256 streams and "
         f"{replicas.rates[1]:,.0f} to one; tensor parallel over {gpus.fabric(wide.fabric).title} gives "
         f"{wide.rates[256]:,.0f} and {wide.rates[1]:,.0f}, "
         f"because {2 * case.shape.layers} all-reduces cost {wide.all_reduce_ms:.1f} ms on every token and "

@@ -54,7 +54,7 @@ class EngineReader:
         self._lock = threading.Lock()
 
     def read(self) -> Reading:
-        """Read the counters now, and hear of the canary once."""
+        """Read the counters now; the canary's outcome is reported once."""
         try:
             status, text = query.request(self._address, "/metrics", timeout_s=METRICS_TIMEOUT_S)
         except ConnectionRefusedError:

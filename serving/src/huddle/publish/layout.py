@@ -79,14 +79,14 @@ class StoreLayout:
         Returns the damaged files of a version published before that were replaced.
         """
         target, incoming = self.version(directory, version), self.incoming(directory)
-        mended: tuple[str, ...] = ()
+        repaired: tuple[str, ...] = ()
         if target.exists():  # the same content, published before; perhaps the disk has lost some of it since
-            mended = _mend(target, incoming)
+            repaired = _repair(target, incoming)
             shutil.rmtree(incoming)
         else:
             incoming.rename(target)
         sync_directory(self.versions(directory))
-        return mended
+        return repaired
 
     def switch(self, directory: str, version: str) -> None:
         """Make a version the one that counts; readers see the old one or the new one, whole."""
@@ -166,11 +166,11 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-def _mend(version: Path, fresh: Path) -> tuple[str, ...]:
+def _repair(version: Path, fresh: Path) -> tuple[str, ...]:
     """Put the fresh copy of each file in the place of a damaged one; what is whole stays untouched.
 
     File by file, instead of two directories changing places: each step takes one damage away and adds none, so a cut in
-    the middle leaves something that the next publication goes on mending; what aliases link to is there all the time;
+    the middle leaves something that the next publication goes on repairing; what aliases link to is there all the time;
     and it works on a network share, which cannot exchange two names.
     """
     known = manifest.read(fresh)

@@ -91,7 +91,7 @@ def _own_files(known: Registry, name: str, directory: str, given: Path | None, s
 
 
 def _unreadable(error: OSError) -> None:
-    raise SourceError(f"{error.filename}: cannot be read ({error.strerror}); mend it or remove it") from error
+    raise SourceError(f"{error.filename}: cannot be read ({error.strerror}); repair it or remove it") from error
 
 
 def _found(directory: Path) -> Iterator[tuple[str, Path]]:
@@ -107,5 +107,5 @@ def _found(directory: Path) -> Iterator[tuple[str, Path]]:
             if name in _MARKS or name.endswith(_UNFINISHED):
                 continue
             if not path.is_file():
-                raise SourceError(f"{path}: is no file that can be read; remove it or mend the link")
+                raise SourceError(f"{path}: is no file that can be read; remove it or repair the link")
             yield path.relative_to(directory).as_posix(), path

@@ -60,7 +60,7 @@ def publish(
 ) -> Published:
     """Copy, verify, switch and tidy up. Run again after a cut, it goes on where it was.
 
-    `step` hears the name of each step before it is taken; `progress` hears copied and all bytes.
+    `step` gets the name of each step before it is taken; `progress` gets the copied and the total bytes.
 
     Raises:
         PublishError: no space, a file that changed or cannot be read back, or another digest than the registry's.

@@ -107,7 +107,7 @@ def lines(status: Mapping[str, Any]) -> list[str]:
 
 
 def ledger(status: Mapping[str, Any]) -> list[str]:
-    """The cold-start ledger: each phase with its seconds. Phases that ran beside others are told apart by the sum."""
+    """The cold-start ledger: each phase with its seconds. Phases may overlap, so the sum may be more than the whole."""
     phases = [one for one in status.get("phases", ()) if "seconds" in one]
     if not phases:
         return ["no phase has ended yet"]

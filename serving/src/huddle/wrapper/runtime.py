@@ -47,7 +47,7 @@ class Runtime:
 def build(config: WrapperConfig, salt_secret: bytes, context_lengths: dict[str, int] | None = None) -> Runtime:
     """Read what the configuration names and put it together. Raises `ConfigError`.
 
-    `salt_secret` serves where no file is named; `context_lengths` are what the engine has told about its models.
+    `salt_secret` serves where no file is named; `context_lengths` are what the engine has reported of its models.
     """
     keyring = Keyring(
         read_backend_keys(config.backend_keys_file), config.products, authentication=config.authentication

@@ -309,7 +309,7 @@ class WrapperService:
         return None if path is None else verdict.objection(path)
 
     def _learned(self, lengths: dict[str, int]) -> None:
-        """The engine has told its context lengths."""
+        """The engine has reported its context lengths."""
         self._context_lengths = lengths
         self.runtime = replace(
             self.runtime,

@@ -25,7 +25,7 @@ _COMPLETIONS_DEFAULT: Final = 16  # OpenAI's and vLLM's own default of max_token
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """One served model as one product sees it. `max_model_len` None means that the engine has not told yet."""
+    """One served model as one product sees it. `max_model_len` None means that the engine has not said yet."""
 
     name: str
     upstream_model: str

@@ -71,7 +71,7 @@ class EngineProbe:
         self._learned = learned
         self._changed = changed
         self._objection = objection
-        self._names: frozenset[str] | None = None  # as the engine told them since it was last down
+        self._names: frozenset[str] | None = None  # as the engine has reported them since it was last down
         self.problem: str | None = "the engine has not been asked yet"
 
     async def run(self) -> None:

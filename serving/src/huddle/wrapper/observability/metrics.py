@@ -83,7 +83,7 @@ class Metrics:
         )
 
     def gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
-        """A gauge that is read when somebody asks."""
+        """A gauge that is read at each scrape."""
         Gauge(f"huddle_wrapper_{name}", text, registry=self.registry).set_function(read)
 
     def render(self) -> bytes:

@@ -1,8 +1,8 @@
-"""One GPU node: network interface, VM, the run command that makes it serve, and its nightly shutdown."""
+"""One GPU node: network interface, VM, the run commands that make it serve, and its nightly shutdown."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pulumi
@@ -13,7 +13,7 @@ from plan.model import NodePlan
 from plan.model_azure import ComputePlan
 from plan.vocabulary import Priority
 
-RUN_COMMAND_NAME = "huddle-apply"
+APPLY = "apply"
 APPLY_TIMEOUT_S = 5400
 """How long a node may take from first boot to its first completion: packages, weights to NVMe, engine start."""
 
@@ -32,15 +32,20 @@ REPLACING_CHANGES: tuple[str, ...] = (
 In wire case, or a path matches nothing (docs/facts/pulumi.md#names-of-properties). An OS disk could grow on a
 deallocated VM, but it holds nothing that a new node would not have."""
 
+PART_TIMEOUT_S = 600
+"""How long it may take to lay down a part of a bundle."""
+
 _VM_TIMEOUTS = pulumi.CustomTimeouts(create="60m", update="60m", delete="60m")
 _APPLY_TIMEOUTS = pulumi.CustomTimeouts(create="100m", update="100m", delete="20m")
+_PART_TIMEOUTS = pulumi.CustomTimeouts(create="30m", update="30m", delete="20m")
 
 
 @dataclass(frozen=True)
 class GpuNodeArgs:
     """`custom_data` is base64; `apply_script` makes the node serve the bundle `bundle_digest` and fails if it can't.
 
-    Without a script nothing is run by Azure: the bundle comes another way (components/remote_node.py).
+    Without a script nothing is run by Azure: the bundle comes another way (components/remote_node.py). `part_scripts`
+    bring the bundle's parts, by the pieces' names (cloud_init/bundle/parts.py); the node keeps them.
 
     `vm_after`: the VM that attached the shared disk before this one. `apply_after`: what the script needs (secrets,
     roles, endpoints).
@@ -55,6 +60,7 @@ class GpuNodeArgs:
     model_disk_lun: int | None
     custom_data: pulumi.Input[str]
     apply_script: pulumi.Input[str] | None
+    part_scripts: Mapping[str, str]
     bundle_digest: str
     vm_after: pulumi.Resource | None
     apply_after: Sequence[pulumi.Resource]
@@ -84,7 +90,7 @@ class GpuNode(pulumi.ComponentResource):
         self._name, self._args = name, args
         self._nic = self._interface()
         self._vm = self._machine()
-        apply = None if args.apply_script is None else self._run_command(args.apply_script)
+        apply = None if args.apply_script is None else self._apply(args.apply_script)
         if args.compute.auto_shutdown.enabled:
             self._shutdown()
         self.vm, self.vm_id, self.machine_id = self._vm, self._vm.id, self._vm.vm_id
@@ -207,8 +213,36 @@ class GpuNode(pulumi.ComponentResource):
             managed_disk=compute.ManagedDiskParametersArgs(id=disk_id),
         )
 
-    def _run_command(self, script: pulumi.Input[str]) -> compute.VirtualMachineRunCommandByVirtualMachine:
-        """Applies the bundle as root and waits for the node to serve.
+    def _apply(self, script: pulumi.Input[str]) -> compute.VirtualMachineRunCommandByVirtualMachine:
+        """Applies the bundle as root, once its parts are there, and waits for the node to serve."""
+        args = self._args
+        parts = [
+            self._run_command(
+                name, brings, timeout_s=PART_TIMEOUT_S, tags={}, after=[self._vm], timeouts=_PART_TIMEOUTS
+            )
+            for name, brings in args.part_scripts.items()
+        ]
+        tags = {
+            "bundle": args.bundle_digest,
+            # The script holds no secret, so a rotated one must show elsewhere for the node to fetch it.
+            **({} if args.secrets_version is None else {"secrets": args.secrets_version}),
+        }
+        after = [self._vm, *parts, *args.apply_after]
+        return self._run_command(
+            APPLY, script, timeout_s=APPLY_TIMEOUT_S, tags=tags, after=after, timeouts=_APPLY_TIMEOUTS
+        )
+
+    def _run_command(
+        self,
+        name: str,
+        script: pulumi.Input[str],
+        *,
+        timeout_s: int,
+        tags: Mapping[str, pulumi.Input[str]],
+        after: Sequence[pulumi.Resource],
+        timeouts: pulumi.CustomTimeouts,
+    ) -> compute.VirtualMachineRunCommandByVirtualMachine:
+        """A script that Azure runs as root; the deployment fails where it does.
 
         It runs again when the script changes, and when the VM behind the same name is another one, for Azure deletes a
         command with its VM. `deleted_with` tells Pulumi so: the command is replaced with its VM and never deleted by a
@@ -218,27 +252,21 @@ class GpuNode(pulumi.ComponentResource):
         """
         args = self._args
         return compute.VirtualMachineRunCommandByVirtualMachine(
-            f"{self._name}-apply",
+            f"{self._name}-{name}",
             resource_group_name=args.scope.resource_group_name,
             vm_name=args.node.name,
-            run_command_name=RUN_COMMAND_NAME,
+            run_command_name=f"huddle-{name}",
             location=args.scope.location,
             source=compute.VirtualMachineRunCommandScriptSourceArgs(script=script),
             async_execution=False,
             treat_failure_as_deployment_failure=True,
-            timeout_in_seconds=APPLY_TIMEOUT_S,
-            tags={
-                **args.scope.tags,
-                "bundle": args.bundle_digest,
-                "vm-id": self._vm.vm_id,
-                # The script holds no secret, so a rotated one must show elsewhere for the node to fetch it.
-                **({} if args.secrets_version is None else {"secrets": args.secrets_version}),
-            },
+            timeout_in_seconds=timeout_s,
+            tags={**args.scope.tags, **tags, "vm-id": self._vm.vm_id},
             opts=pulumi.ResourceOptions(
                 parent=self,
-                depends_on=[self._vm, *args.apply_after],
+                depends_on=list(after),
                 deleted_with=self._vm,
-                custom_timeouts=_APPLY_TIMEOUTS,
+                custom_timeouts=timeouts,
             ),
         )
 

@@ -24,8 +24,9 @@ _DIAL_AGAIN = 10
 class RemoteNodeArgs:
     """`identity` is another value when another machine is behind the same address; `private_key` is a secret Input.
 
-    `archive` is the bundle as a file on this machine. `secrets`: secret Inputs by the names of the files that they
-    become on the node; None for one that the stack does not have. `after`: what must be there before the first dial.
+    `archive` is the bundle as a file on this machine, `pieces` are those of its parts, by name. `secrets`: secret
+    Inputs by the names of the files that they become on the node; None for one that the stack does not have. `after`:
+    what must be there before the first dial.
     """
 
     host: pulumi.Input[str]
@@ -35,6 +36,7 @@ class RemoteNodeArgs:
     identity: pulumi.Input[str]
     scripts: Scripts
     archive: Path
+    pieces: Mapping[str, Path]
     bundle_digest: str
     secrets: Mapping[str, pulumi.Input[str] | None]
     after: Sequence[pulumi.Resource] = ()
@@ -68,14 +70,20 @@ class RemoteNode(pulumi.ComponentResource):
         )
         self.host_key = gate.stdout
         connection = self._connection(gate.stdout)
-        copied = remote.CopyToRemote(
-            f"{name}-bundle",
-            connection=connection,
-            source=pulumi.FileAsset(str(args.archive)),
-            remote_path=args.scripts.archive_path,
-            triggers=[args.identity],
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[gate]),
-        )
+        to_copy = {"bundle": (args.archive, args.scripts.archive_path)} | {
+            piece: (file, args.scripts.piece_paths[piece]) for piece, file in args.pieces.items()
+        }
+        copied = [
+            remote.CopyToRemote(
+                f"{name}-{what}",
+                connection=connection,
+                source=pulumi.FileAsset(str(file)),
+                remote_path=path,
+                triggers=[args.identity],
+                opts=pulumi.ResourceOptions(parent=self, depends_on=[gate]),
+            )
+            for what, (file, path) in to_copy.items()
+        ]
         given = _together(args.secrets)
         secrets = remote.Command(
             f"{name}-secrets",
@@ -95,7 +103,7 @@ class RemoteNode(pulumi.ComponentResource):
             triggers=[args.identity, args.bundle_digest, given.apply(_digest)],
             logging=remote.Logging.STDERR,
             add_previous_output_in_env=False,
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[copied, secrets], custom_timeouts=_APPLY_TIMEOUTS),
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[*copied, secrets], custom_timeouts=_APPLY_TIMEOUTS),
         )
         self.status = apply.stdout.apply(lambda said: f"{_state(said)} ({args.bundle_digest[:12]})")
         self.register_outputs({"host_key": self.host_key, "status": self.status})

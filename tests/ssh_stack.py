@@ -19,7 +19,7 @@ from cloud_init.delivery import ssh as over_ssh
 from components.remote_node import RemoteNode, RemoteNodeArgs
 from infra import engine
 from infra.rehearsal.record import Change, Record
-from infra.targets.azure.delivery import archive_file
+from infra.targets.azure.delivery import archive_file, piece_files
 from plan.model import NodePlan
 
 
@@ -61,6 +61,7 @@ class SshStack:
                 identity=self.identity,
                 scripts=over_ssh.scripts(self.node, self.bundle),
                 archive=archive_file(self.bundle, self.folder / "bundles"),
+                pieces=piece_files(self.bundle, self.folder / "bundles"),
                 bundle_digest=self.bundle.digest,
                 secrets={
                     "model_hub_token": None,

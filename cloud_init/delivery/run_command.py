@@ -1,12 +1,14 @@
-"""The run-command script: carries a bundle to a node and starts the node's own `huddle-apply` on it."""
+"""Run-command scripts: one brings a bundle and starts the node's own `huddle-apply` on it, others bring its parts."""
 
 from __future__ import annotations
 
 import base64
 import shlex
+from pathlib import Path
 
-from cloud_init.bundle import Bundle
+from cloud_init.bundle import Bundle, Piece
 from cloud_init.bundle.node_facts import DEADLINES_S
+from cloud_init.huddle_apply.layout import Layout
 from cloud_init.templating import render
 from cloud_init.user_data import APPLY_PROGRAM
 from plan.model import FleetPlan, NodePlan
@@ -33,7 +35,7 @@ def script(plan: FleetPlan, node: NodePlan, bundle: Bundle, vault_uri: str, iden
         node=node,
         bundle=bundle,
         program=APPLY_PROGRAM,
-        archive=_lines(base64.b85encode(bundle.archive).decode()),
+        lines=_lines(bundle.archive),
         deadline_s=DEADLINES_S["cloud_init"],
         vault_uri=shlex.quote(vault_uri),
         identity_client_id=shlex.quote(identity_client_id),
@@ -46,5 +48,16 @@ def script(plan: FleetPlan, node: NodePlan, bundle: Bundle, vault_uri: str, iden
     return rendered
 
 
-def _lines(text: str) -> list[str]:
+def piece_script(piece: Piece) -> str:
+    """The script that lays a piece of a part where nodes keep them. It is the same for every node."""
+    return render(
+        "apply/run-command-piece.sh.j2",
+        piece=piece,
+        path=Layout(Path("/")).parts / piece.relative,
+        lines=_lines(piece.content),
+    )
+
+
+def _lines(content: bytes) -> list[str]:
+    text = base64.b85encode(content).decode()
     return [text[start : start + _COLUMNS] for start in range(0, len(text), _COLUMNS)]

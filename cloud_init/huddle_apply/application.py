@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -18,6 +17,7 @@ from . import (
     files,
     libraries,
     machine,
+    parts,
     readiness,
     restarts,
     rootfs,
@@ -260,7 +260,7 @@ class Application:
             )
 
     def _tidy(self) -> None:
-        """Keep this bundle and the one before, the environments that they use, and the archives delivered last."""
+        """Keep this bundle and the one before, what they use of environments and parts, and what was delivered last."""
         kept = {self._digest, self._before}
         archives = sorted(self._layout.incoming.glob("*.tar.bz2"), key=lambda path: path.stat().st_mtime)
         for archive in archives[:-_ARCHIVES_KEPT]:
@@ -268,19 +268,15 @@ class Application:
         for path in self._layout.bundles.iterdir():
             if path.name not in kept:
                 shutil.rmtree(path, ignore_errors=True)
+        parts.tidy(self._layout, list(self._layout.bundles.iterdir()))
         used = {link.resolve() for name in libraries.LINKS for link in self._layout.bundles.glob(f"*/{name}")}
         for path in self._layout.venvs.iterdir() if self._layout.venvs.is_dir() else ():
             if path.resolve() not in used:
                 shutil.rmtree(path, ignore_errors=True)
 
     def _end(self, state: State, serving: str | None, reason: str | None, code: int) -> int:
-        """The last line is the status as JSON: the run command's output, read by `infra` and by people."""
         self._ledger.note(weights=self._weights(serving) if serving else None)
-        status = self._ledger.finish(state, serving, reason)
-        if code:
-            sys.stderr.write(f"huddle-apply: {status['failed_phase']}: {status['reason']}\n")
-        sys.stdout.write(json.dumps(status) + "\n")
-        return code
+        return self._ledger.end(state, serving, reason, code)
 
     def _weights(self, digest: str) -> dict[str, str | None] | None:
         """Which copy of which model a bundle's engine reads; None where that cannot be told."""

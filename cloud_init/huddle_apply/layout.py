@@ -24,6 +24,11 @@ class Layout:
         return self.root / "opt/huddle/bundles"
 
     @property
+    def parts(self) -> Path:
+        """Parts of bundles: a folder for each piece's name, in it the pieces by digest."""
+        return self.root / "opt/huddle/parts"
+
+    @property
     def current(self) -> Path:
         """Link to the bundle that serves."""
         return self.root / "opt/huddle/current"

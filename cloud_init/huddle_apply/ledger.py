@@ -5,6 +5,7 @@ Seconds count from the beginning of this application, which itself began `uptime
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Iterator
@@ -94,6 +95,16 @@ class Ledger:
         self.note(state=state, bundle=serving, reason=reason, finished=_now())
         self._write()
         return dict(self._status)
+
+    def end(self, state: State, serving: str | None, reason: str | None, code: int, phase: str | None = None) -> int:
+        """Finish, and say how it ended; a run command hands on the last line, `infra` and people read it."""
+        if phase is not None:
+            self.note(failed_phase=phase)
+        status = self.finish(state, serving, reason)
+        if code:
+            sys.stderr.write(f"huddle-apply: {status['failed_phase']}: {status['reason']}\n")
+        sys.stdout.write(json.dumps(status) + "\n")
+        return code
 
     def _write(self) -> None:
         with self._lock:

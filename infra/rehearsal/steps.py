@@ -134,7 +134,8 @@ def _no_vm_touched(record: Record, _: Sandbox) -> str | None:
         return "a system prompt must never touch a VM, but one changed"
     if RUN_COMMAND not in touched:
         return "expected the new bundle to be applied on the nodes, but no run command changed"
-    return None
+    parts = [name for name in record.of_type(RUN_COMMAND) if name in record.touched() and not name.endswith("-apply")]
+    return f"a system prompt must send no part of the bundle again, but {join(parts)} changed" if parts else None
 
 
 def _vms_replaced_only(record: Record, _: Sandbox) -> str | None:

@@ -22,6 +22,7 @@ from plan.model_azure import AzurePlan
 
 GATEWAY_TYPE = "azure-native:apimanagement:ApiManagementService"
 BASTION_TYPE = "azure-native:network:BastionHost"
+RUN_COMMAND_TYPE = "azure-native:compute:VirtualMachineRunCommandByVirtualMachine"
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def critical_path(
     for urn in TopologicalSorter(before).static_order():
         node = nodes[urn]
         seconds, sources[urn] = (
-            durations.lookup(node.type, operation, variants.get(plain_type(node.type))) if node.custom else (0.0, "")
+            durations.lookup(node.type, operation, _variant(node, variants)) if node.custom else (0.0, "")
         )
         start[urn] = max((end[other] for other in before[urn]), default=0.0)
         end[urn] = start[urn] + seconds
@@ -102,6 +103,12 @@ def critical_path(
         total_s=max(end.values(), default=0.0),
         unknown_types=tuple(sorted(unknown)),
     )
+
+
+def _variant(node: Registered, variants: Mapping[str, str]) -> str | None:
+    """A run command makes a node serve, or only brings it a part of the bundle."""
+    kind = plain_type(node.type)
+    return "part" if kind == RUN_COMMAND_TYPE and not node.name.endswith("-apply") else variants.get(kind)
 
 
 def _predecessors(nodes: Mapping[str, Registered]) -> dict[str, set[str]]:

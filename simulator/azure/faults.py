@@ -94,7 +94,7 @@ class RunCommandFault(_Fault):
     """The script on the node ends badly: the node does not serve."""
 
     kind: Literal["run_command"]
-    match: Match = Match(type="compute:VirtualMachineRunCommandByVirtualMachine")
+    match: Match = Match(type="compute:VirtualMachineRunCommandByVirtualMachine", name="*apply")
     exit_code: int = Field(default=1, ge=1, le=255)
     log_tail: tuple[str, ...] = Field(
         default=(

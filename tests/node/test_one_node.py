@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import time
@@ -156,7 +157,7 @@ def test_a_bundle_whose_engine_dies(node: Node, lab: Lab, first: Bundle, serving
 def test_a_truncated_bundle(node: Node, lab: Lab, serving: None) -> None:
     """A truncated archive is refused, nothing changes."""
     bundle = lab.bundle(engine="slow-start=1")
-    cut = Bundle(bundle.digest, bundle.name, bundle.archive[: len(bundle.archive) // 2], bundle.files)
+    cut = dataclasses.replace(bundle, archive=bundle.archive[: len(bundle.archive) // 2])
     done = node.apply(cut)
     assert done.code == 1
     assert "truncated or altered; nothing was changed" in done.err

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +39,17 @@ class Node:
     of: NodePlan
     guest: Guest
     shell: Shell
+    brought: dict[str, str] = field(default_factory=dict)
+    """The digest of each piece that was brought last: Azure runs a command again only when its script is another."""
 
     def apply(self, bundle: Bundle, timeout_s: float = APPLY_S) -> Done:
-        """Deliver and apply a bundle as the run command does."""
+        """Deliver and apply a bundle as run commands do: what of its parts is new here comes first."""
+        for piece in bundle.pieces:
+            if self.brought.get(piece.name) != piece.digest:
+                done = self.shell.run_script(apply.piece_script(piece), timeout_s)
+                if done.code != 0:
+                    return done
+                self.brought[piece.name] = piece.digest
         script = apply.script(self.plan, self.of, bundle, VAULT_URI, CLIENT_ID)
         return self.shell.run_script(script, timeout_s)
 
@@ -153,6 +161,7 @@ class Lab:
     def rebuild(self, node: Node) -> None:
         """Give a machine that is off a fresh OS disk: a new machine behind the same address."""
         hardware = node.guest.hardware
+        node.brought.clear()
         hardware.root.unlink()
         media.overlay(hardware.root, self.image.root)
 

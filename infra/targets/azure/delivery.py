@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,6 +44,13 @@ def run_command_script(plan: AzurePlan, node: NodePlan, built: Bundle, secrets: 
     return pulumi.Output.all(secrets.vault_uri, secrets.node_identity_client_id).apply(write)
 
 
+def part_scripts(plan: AzurePlan, built: Bundle) -> Mapping[str, str]:
+    """The scripts that bring the bundle's parts to any node, by the pieces' names; none where SSH delivers."""
+    if plan.access.delivery is Delivery.SSH:
+        return {}
+    return {piece.name: apply.piece_script(piece) for piece in built.pieces}
+
+
 def deliver(plan: AzurePlan, node: NodePlan, vm: GpuNode, built: Bundle, after: Sequence[pulumi.Resource]) -> Delivered:
     """Bring the bundle over SSH where the stack says so; a run command is part of its VM already."""
     if plan.access.delivery is Delivery.RUN_COMMAND:
@@ -59,6 +66,7 @@ def deliver(plan: AzurePlan, node: NodePlan, vm: GpuNode, built: Bundle, after: 
             identity=vm.machine_id,
             scripts=over_ssh.scripts(node, built),
             archive=archive_file(built),
+            pieces=piece_files(built),
             bundle_digest=built.digest,
             secrets={
                 Credential.BACKEND_KEY.value: config.require_secret("backend_key"),
@@ -72,12 +80,22 @@ def deliver(plan: AzurePlan, node: NodePlan, vm: GpuNode, built: Bundle, after: 
 
 
 def archive_file(built: Bundle, folder: Path | None = None) -> Path:
-    """The archive as a file that outlives this program: the engine's plugins read it after the program has ended."""
+    """The bundle's archive as a file."""
+    return _kept_file(f"{built.name}.tar.bz2", built.archive, folder)
+
+
+def piece_files(built: Bundle, folder: Path | None = None) -> Mapping[str, Path]:
+    """The pieces of the bundle's parts as files, by name."""
+    return {piece.name: _kept_file(f"{piece.name}-{piece.digest}", piece.content, folder) for piece in built.pieces}
+
+
+def _kept_file(name: str, content: bytes, folder: Path | None) -> Path:
+    """A file that outlives this program: the engine's plugins read it after the program has ended."""
     folder = folder or cache_root() / "bundles"
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{built.name}.tar.bz2"
-    if not path.is_file() or path.read_bytes() != built.archive:
+    path = folder / name
+    if not path.is_file() or path.read_bytes() != content:
         with tempfile.NamedTemporaryFile(dir=folder, delete=False) as fresh:
-            fresh.write(built.archive)
+            fresh.write(content)
         Path(fresh.name).replace(path)
     return path

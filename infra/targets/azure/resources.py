@@ -143,6 +143,7 @@ def _nodes(plan: AzurePlan, ground: _Ground) -> tuple[list[Delivered], str]:
                 model_disk_lun=plan.store.lun,
                 custom_data=user_data.custom_data(plan, node, plan.compute.login),
                 apply_script=delivery.run_command_script(plan, node, built, ground.secrets),
+                part_scripts=delivery.part_scripts(plan, built),
                 bundle_digest=built.digest,
                 secrets_version=ground.secrets.version,
                 vm_after=vms[-1].vm if vms and ground.store.disk_id is not None else None,

@@ -54,7 +54,7 @@ class RunCommand(Rules):
         short = hashlib.sha256(script.encode()).hexdigest()[:12]
         vm = op.parent_id.rsplit("/", 1)[-1]
         lines = [f"simulated: a script of {len(script.encode())} bytes (sha256 {short}) was not really run on {vm}"]
-        lines += fault.log_tail if fault else ("simulated: the node serves",)
+        lines += fault.log_tail if fault else ("simulated: it ended well",)
         outputs["instanceView"] = {
             "executionState": "Failed" if fault else "Succeeded",
             "exitCode": fault.exit_code if fault else 0,

@@ -19,7 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from cloud_init.bundle import archive, contents
+from cloud_init.bundle import Piece, archive, contents, seal
 from cloud_init.huddle_apply import main as program
 from cloud_init.huddle_apply.copies import Copies
 from cloud_init.huddle_apply.layout import Layout
@@ -89,6 +89,7 @@ class Delivered:
     files: dict[str, bytes]
     digest: str
     packed: bytes = b""
+    pieces: tuple[Piece, ...] = ()
 
 
 def deliver(port: int, *, replace: Mapping[str, bytes] | None = None, **facts: Any) -> Delivered:
@@ -113,7 +114,13 @@ def deliver(port: int, *, replace: Mapping[str, bytes] | None = None, **facts: A
 
 
 def packed(bundle: Delivered) -> Delivered:
-    """The same as an archive, under the archive's digest."""
+    """The same as the product packs it: an archive under its digest, and pieces of parts."""
+    sealed = seal(bundle.files)
+    return Delivered(dict(sealed.files), sealed.digest, sealed.archive, sealed.pieces)
+
+
+def in_one_piece(bundle: Delivered) -> Delivered:
+    """The same as it was packed before there were parts."""
     content = archive.pack(bundle.files, executables=contents.executables(bundle.files))
     return Delivered(bundle.files, sha256(content).hexdigest(), content)
 
@@ -151,10 +158,18 @@ class FakeNode:
         }
 
     def take(self, bundle: Delivered, content: bytes | None = None) -> None:
-        """Put an archive where deliveries arrive."""
+        """Put an archive and its parts where deliveries arrive."""
+        for piece in bundle.pieces:
+            self.take_piece(piece)
         incoming = self.root / "var/lib/huddle/incoming"
         incoming.mkdir(parents=True, exist_ok=True)
         (incoming / f"huddle-{bundle.digest}.tar.bz2").write_bytes(bundle.packed if content is None else content)
+
+    def take_piece(self, piece: Piece, content: bytes | None = None) -> None:
+        """Put a piece where its run command does."""
+        path = self.layout.parts / piece.relative
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(piece.content if content is None else content)
 
     def unpack(self, bundle: Delivered) -> None:
         """What huddle-apply of day 0 does, and its libraries as if they were installed."""

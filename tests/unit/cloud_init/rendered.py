@@ -65,7 +65,12 @@ def custom_data(number: int = 0, **changes: Any) -> str:
 
 def digest(**changes: Any) -> str:
     """The bundle's digest for a changed dev stack."""
-    return bundle.build(stack_values.plan(**changes)).digest
+    return built_of(**changes).digest
+
+
+def built_of(**changes: Any) -> bundle.Bundle:
+    """The bundle of a changed dev stack."""
+    return bundle.build(stack_values.plan(**changes))
 
 
 def write(files: dict[str, bytes], folder: Path) -> None:

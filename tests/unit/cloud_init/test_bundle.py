@@ -19,7 +19,7 @@ import yaml
 from typer.testing import CliRunner
 
 from cloud_init import bundle
-from cloud_init.bundle import node_facts, serving_code
+from cloud_init.bundle import Kind, Piece, node_facts, parts, serving_code
 from cloud_init.bundle import served as catalogue
 from cloud_init.bundle.services import Unit
 from cloud_init.bundle.wrapper_config import wrapper_config
@@ -34,6 +34,7 @@ from tests.unit.cloud_init import rendered
 from tests.unit.cloud_init.rendered import KINDS, built, plans
 
 HEAD, WORKER = "huddleai-h100-node-1", "huddleai-h100-node-2"
+WHEEL = "wheels/huddle-0.1.0-py3-none-any.whl"
 DIGEST_IN_A_FRESH_PROCESS = """
 from cloud_init import bundle
 from infra import program
@@ -43,6 +44,10 @@ print(bundle.build(program.load_plan("dev")).digest)
 
 def json_of(kind: str, path: str) -> dict[str, Any]:
     return json.loads(built(kind).files[path])
+
+
+def piece_of(kind: str, name: str) -> Piece:
+    return next(piece for piece in built(kind).pieces if piece.name == name)
 
 
 def environment(kind: str, host: str, file: str) -> dict[str, str]:
@@ -104,7 +109,7 @@ def test_the_archive_holds_the_files_with_fixed_metadata() -> None:
     one = built("dev")
     with tarfile.open(fileobj=io.BytesIO(one.archive), mode="r:bz2") as archive:
         members = archive.getmembers()
-        assert [member.name for member in members] == sorted(one.files)
+        assert [member.name for member in members] == sorted(path for path in one.files if parts.kind_of(path) is None)
         for member in members:
             assert (member.uid, member.gid, member.mtime, member.isfile()) == (0, 0, 0, True)
             content = archive.extractfile(member)
@@ -120,6 +125,13 @@ def test_the_manifest_covers_every_file(kind: str) -> None:
     manifest = json.loads(files.pop("manifest.json"))
     assert manifest["format"] == 1
     assert manifest["files"] == {path: sha256(content).hexdigest() for path, content in files.items()}
+    assert manifest["parts"] == {
+        "package": {"pieces": [["package", piece_of(kind, "package").digest]], "files": [WHEEL]},
+        "installer": {
+            "pieces": [["installer", piece_of(kind, "installer").digest]],
+            "files": sorted(path for path in files if parts.kind_of(path) is Kind.INSTALLER),
+        },
+    }
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -136,7 +148,7 @@ def test_a_run_command_is_given_the_time_that_applying_may_take() -> None:
 def test_a_bundle_that_outgrows_the_limit_is_refused_with_its_largest_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(apply, "SCRIPT_LIMIT_BYTES", 1000)
     plan = plans()["dev"]
-    with pytest.raises(apply.ScriptTooLargeError, match=r"allowed: 1000\. Largest files of the bundle: wheels/huddle"):
+    with pytest.raises(apply.ScriptTooLargeError, match=r"allowed: 1000\. Largest files of the bundle: \S+ \(\d+\), "):
         rendered.script(plan, plan.nodes[0], built("dev"))
 
 

@@ -14,7 +14,8 @@ from cloud_init.templating import render
 from tests.unit.cloud_init.rendered import built, plans
 
 NODE = plans()["dev"].nodes[0]
-VALUES = {"program": "/opt/huddle/bin/huddle-apply", "copied": "/tmp/x", "deadline_s": 480}
+PIECES = {"/var/tmp/huddle-package-1a2b": "/opt/huddle/parts/package/1a2b"}
+VALUES = {"pieces": PIECES, "program": "/opt/huddle/bin/huddle-apply", "copied": "/tmp/x", "deadline_s": 480}
 
 
 @pytest.mark.parametrize("name", ["gate", "secrets", "apply"])

@@ -34,12 +34,13 @@ def test_every_shell_program_of_a_bundle_passes_shellcheck(kind: str, tmp_path: 
 
 def _script(kind: str) -> dict[str, bytes]:
     plan = plans()[kind]
-    return {"run-command.sh": rendered.script(plan, plan.nodes[0], built(kind)).encode()}
+    pieces = {f"{piece.name}.sh": apply.piece_script(piece).encode() for piece in built(kind).pieces}
+    return {"run-command.sh": rendered.script(plan, plan.nodes[0], built(kind)).encode(), **pieces}
 
 
 def test_the_run_command_carries_the_archive_and_no_secret() -> None:
     script = _script("dev")["run-command.sh"].decode()
-    body = re.search(r"<<'ARCHIVE'\n(.*)\nARCHIVE\n", script, re.DOTALL)
+    body = re.search(r"<<'BASE85'\n(.*)\nBASE85\n", script, re.DOTALL)
     assert body
     assert sha256(base64.b85decode("".join(body[1].split()))).hexdigest() == built("dev").digest
     last = script.splitlines()[-1]

@@ -30,6 +30,7 @@ DISK_ID = arm_id("Microsoft.Compute/disks", "models")
 CUSTOM_DATA = base64.b64encode(b"#cloud-config\n").decode()
 DIGEST = "1a2b3c4d5e6f7081" * 4
 SCRIPT = "#!/bin/bash\nexit 0\n"
+PARTS = {"package": "#!/bin/bash\n# package\n", "package-2": "#!/bin/bash\n# more\n", "installer": "#!/bin/bash\n"}
 
 
 def needed() -> pulumi.Resource:
@@ -53,6 +54,7 @@ def build(built: AzurePlan, preview: bool = False, *, disk: str | None = DISK_ID
                 "model_disk_lun": built.store.lun,
                 "custom_data": CUSTOM_DATA,
                 "apply_script": SCRIPT,
+                "part_scripts": PARTS,
                 "bundle_digest": DIGEST,
                 "vm_after": nodes[-1].vm if nodes else None,
                 "apply_after": [needed()] if not nodes else [],
@@ -227,10 +229,34 @@ def test_the_bundle_is_applied_as_root_and_a_failure_fails_the_deployment(previe
         assert command[absent] is None
 
 
-def test_pulumi_waits_longer_than_the_script_may_run() -> None:
-    command = dev().one(APPLY, "node-1-apply")
-    for operation in ("create", "update"):
-        assert int(command.timeouts[operation].removesuffix("m")) * 60 > command["timeoutInSeconds"]
+def test_pulumi_waits_longer_than_a_script_may_run() -> None:
+    for command in dev().of(APPLY):
+        for operation in ("create", "update"):
+            assert int(command.timeouts[operation].removesuffix("m")) * 60 > command["timeoutInSeconds"]
+
+
+def test_each_piece_of_a_part_is_brought_beside_the_others_and_before_the_bundle(preview: bool) -> None:
+    recording = dev(preview)
+    apply, machine = recording.one(APPLY, "node-1-apply"), vm(recording)
+    pieces = {name: recording.one(APPLY, f"node-1-{name}") for name in PARTS}
+    for name, piece in pieces.items():
+        assert (piece["vmName"], piece["runCommandName"]) == ("huddleai-h100-node-1", f"huddle-{name}")
+        assert piece["source"] == {"script": PARTS[name]}
+        assert piece["treatFailureAsDeploymentFailure"] is True
+        assert piece.deleted_with == machine.urn
+        assert piece.property_dependencies("tags") == {machine.urn}
+        assert recording.waits_for(piece, machine)
+        assert recording.waits_for(apply, piece)
+        assert not any(recording.waits_for(piece, other) for other in pieces.values())
+        assert not recording.waits_for(piece, recording.one("network:RouteTable"))
+
+
+def test_a_prompts_change_sends_the_bundle_and_no_part() -> None:
+    """Azure runs a command again when its settings differ, tags apart; a part that is there need not come again."""
+    after = build(plan(), apply_script="#!/bin/bash\n# another\n", bundle_digest="0" * 64)
+    before = {one.urn: one.plain for one in dev().of(APPLY)}
+    changed = [now.name for now in after.of(APPLY) if now.plain != before[now.urn]]
+    assert sorted(changed) == [f"{node.name}-apply" for node in plan().nodes]
 
 
 def test_the_command_waits_for_its_vm_and_for_what_the_script_needs() -> None:
@@ -292,4 +318,5 @@ def test_a_new_bundle_touches_run_commands_only(digest: str) -> None:
 
     after = build(plan(), apply_script=f"#!/bin/bash\n# {digest}\n", bundle_digest=digest)
     assert others(after) == others(dev())
-    assert [command["tags.bundle"] for command in after.of(APPLY)] == [digest] * 2
+    applied = [command for command in after.of(APPLY) if command.name.endswith("-apply")]
+    assert [command["tags.bundle"] for command in applied] == [digest] * 2

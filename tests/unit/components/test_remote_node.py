@@ -53,10 +53,10 @@ def of_node(recording: Recording, kind: str, node: int = 1) -> dict[str, Recorde
     return {one.name.removeprefix(prefix): one for one in found}
 
 
-def test_each_node_has_one_gate_one_copy_and_no_run_command(recording: Recording) -> None:
+def test_each_node_has_one_gate_its_copies_and_no_run_command(recording: Recording) -> None:
     for node in (1, 2):
         assert set(of_node(recording, COMMAND, node)) == {"gate", "secrets", "apply"}
-        assert set(of_node(recording, COPY, node)) == {"bundle"}
+        assert set(of_node(recording, COPY, node)) == {"bundle", "package", "installer"}
     assert not [one for one in recording.resources if RUN_COMMAND in one.type]
 
 
@@ -100,11 +100,28 @@ def test_apply_runs_again_for_another_machine_bundle_or_secret_and_for_no_other_
     assert of_node(recording_of(False), COMMAND)["gate"].inputs["triggers"] == [machine]
 
 
+def test_parts_are_copied_once_for_a_machine_and_the_bundle_waits_for_them(recording: Recording) -> None:
+    built, copies = bundle.build(plan()), of_node(recording, COPY)
+    assert set(copies) == {"bundle", *(piece.name for piece in built.pieces)}
+    apply, gate = (of_node(recording, COMMAND)[name] for name in ("apply", "gate"))
+    for piece in built.pieces:
+        copy = copies[piece.name]
+        assert piece.digest in copy.inputs["remotePath"]
+        assert copy.inputs["triggers"] == gate.inputs["triggers"], (
+            "another machine gets it anew, another bundle does not"
+        )
+        assert f"/opt/huddle/parts/{piece.relative}" in apply.inputs["create"]
+        assert recording.waits_for(copy, gate)
+        assert recording.waits_for(apply, copy)
+
+
 def test_the_archive_outlives_the_program_and_is_written_once(tmp_path: Any) -> None:
     built = bundle.build(plan())
     path = delivery.archive_file(built, tmp_path)
     first = path.stat().st_ino
     assert path.read_bytes() == built.archive
     assert delivery.archive_file(built, tmp_path).stat().st_ino == first
+    for piece in built.pieces:
+        assert delivery.piece_files(built, tmp_path)[piece.name].read_bytes() == piece.content
     path.write_bytes(b"cut off")
     assert delivery.archive_file(built, tmp_path).read_bytes() == built.archive

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 import pytest
 
-from cloud_init.bundle import Bundle, archive
+from cloud_init.bundle import Bundle, Piece, archive
 from cloud_init.delivery import ssh as over_ssh
 from cloud_init.templating import text
 from infra import program
@@ -39,11 +39,14 @@ FAILS = (
 )
 
 
+PART = Piece("package", sha256(b"a part").hexdigest(), b"a part")
+
+
 def bundle_of(main: str) -> Bundle:
     """A bundle whose program is the test's; it is carried, checked and unpacked as any other."""
     packed = archive.pack({"apply/__main__.py": main.encode()})
     digest = sha256(packed).hexdigest()
-    return Bundle(digest, f"huddle-{digest[:12]}", packed, MappingProxyType({}))
+    return Bundle(digest, f"huddle-{digest[:12]}", packed, MappingProxyType({}), (PART,))
 
 
 @dataclass
@@ -137,6 +140,8 @@ def test_the_gate_waits_for_a_host_that_is_still_booting_and_then_all_is_deliver
     copies = machine.host.root / over_ssh.COPIES.removeprefix("/")
     assert copies.is_dir()
     assert not list(copies.glob("huddle-*"))
+    kept = machine.host.root / "opt/huddle/parts" / PART.relative
+    assert (kept.read_bytes(), kept.stat().st_mode & 0o777) == (PART.content, 0o644)
 
 
 def test_no_secret_is_shown_or_kept_in_plain_text(stack: SshStack) -> None:
@@ -154,7 +159,7 @@ def test_again_changes_nothing(stack: SshStack, machine: Machine) -> None:
     assert len(machine.applied()) == before
 
 
-def test_another_bundle_is_brought_and_applied_and_the_gate_stays(stack: SshStack, machine: Machine) -> None:
+def test_another_bundle_is_brought_and_applied_and_gate_and_parts_stay(stack: SshStack, machine: Machine) -> None:
     stack.bundle = bundle_of(SERVES + "# the next one\n")
     assert set(stack.done(stack.up())) == {"bundle", "apply"}
     assert machine.applied()[-1]["digest"] == stack.bundle.digest
@@ -199,7 +204,8 @@ def test_a_rebuilt_host_behind_the_same_address_gets_no_secret(stack: SshStack, 
 
 def test_a_rebuilt_host_that_is_known_to_be_another_gets_everything_again(stack: SshStack, machine: Machine) -> None:
     stack.identity = "vm-2"
-    assert stack.done(stack.up())["gate"] is Change.REPLACE
+    done = stack.done(stack.up())
+    assert (done["gate"], done["package"]) == (Change.REPLACE, Change.REPLACE)
     assert machine.applied()[-1] == {"digest": stack.bundle.digest, "held": {"backend_key": "canary-third-5e1f"}}
 
 

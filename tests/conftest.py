@@ -6,6 +6,9 @@ import signal
 import threading
 
 import hypothesis
+import pytest
+
+from tools.deadlines import scaled
 
 # A runner started in the background ignores Ctrl-C, and what it starts would inherit that: tests send it on purpose.
 if threading.current_thread() is threading.main_thread():
@@ -13,3 +16,31 @@ if threading.current_thread() is threading.main_thread():
 
 hypothesis.settings.register_profile("suite", deadline=None, max_examples=50)
 hypothesis.settings.load_profile("suite")
+
+LONGEST_FIRST = (
+    "tests/node/",
+    "tests/serving/wrapper/test_real_vllm.py",
+    "tests/engine/test_gateway_tiers.py",
+    "tests/engine/",
+    "tests/serving/client/",
+    "tests/simulator/test_real_engine.py",
+    "tests/unit/cloud_init/test_apply_failures.py",
+    "tests/serving/publish/",
+    "tests/unit/infra/test_cli.py",
+    "tests/serving/",
+    "tests/simulator/apim_policies/",
+    "tests/unit/components/",
+    "tests/unit/cloud_init/",
+)
+"""What takes a minute or more, so that no worker is left with it at the end while others are idle."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def place(item: pytest.Item) -> int:
+        return next((at for at, start in enumerate(LONGEST_FIRST) if item.nodeid.startswith(start)), len(LONGEST_FIRST))
+
+    items.sort(key=place)
+    limit_s = scaled(float(items[0].config.getini("timeout"))) if items else 0
+    for item in items:
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(limit_s))

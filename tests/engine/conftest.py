@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
-from infra import engine
+from infra import engine, program
 from infra.rehearsal.sandbox import open_sandbox
+from plan import stack_file
 from tests.engine.life import Life
+from tests.unit.recording import leave_out_older_types
 
 os.environ["PULUMI_ERROR_OUTPUT_STRING"] = "1"
 
@@ -20,12 +23,22 @@ def pulumi_engine() -> engine.Engine:
 
 
 @pytest.fixture(scope="module")
-def open_life(tmp_path_factory: pytest.TempPathFactory, pulumi_engine: engine.Engine) -> Callable[[str], Life]:
-    def open_one(stack: str) -> Life:
+def open_life(tmp_path_factory: pytest.TempPathFactory, pulumi_engine: engine.Engine) -> Callable[..., Life]:
+    def open_one(stack: str, root: Path = stack_file.ROOT) -> Life:
         directory = tmp_path_factory.mktemp(stack) / "project"
-        return Life(open_sandbox(stack, directory, chosen_engine=pulumi_engine))
+        life = Life(open_sandbox(stack, directory, root=root, run=without_older_types, chosen_engine=pulumi_engine))
+        # The state is written at an operation's end, and not after each resource, which is a third of its time.
+        workspace = life.sandbox.stack.workspace
+        workspace.env_vars = {**workspace.env_vars, "PULUMI_EXPERIMENTAL": "true", "PULUMI_SKIP_CHECKPOINTS": "true"}
+        return life
 
     return open_one
+
+
+def without_older_types() -> None:
+    """The project's program. `infra rehearse`, which has a test of its own, runs it with all that the SDK adds."""
+    leave_out_older_types()
+    program.main()
 
 
 @pytest.fixture(scope="module")

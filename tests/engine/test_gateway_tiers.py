@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from infra import engine
 from infra.rehearsal import standing
 from infra.rehearsal.record import Change
-from infra.rehearsal.sandbox import open_sandbox
 from plan import stack_file
 from tests.engine.life import Life
 
@@ -19,12 +17,9 @@ BACKEND, SERVICE = "apimanagement:Backend", "apimanagement:ApiManagementService"
 
 
 @pytest.fixture(scope="module", params=STACKS)
-def life(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, pulumi_engine: engine.Engine
-) -> Iterator[Life]:
+def life(request: pytest.FixtureRequest, open_life: Callable[..., Life]) -> Iterator[Life]:
     """One life for each stack, lived by all tests here in turn."""
-    directory = tmp_path_factory.mktemp(request.param) / "project"
-    life = Life(open_sandbox(request.param, directory, root=ROOT, chosen_engine=pulumi_engine))
+    life = open_life(request.param, ROOT)
     life.up()
     yield life
 
@@ -63,11 +58,8 @@ def test_destroy_leaves_what_was_there_before(life: Life) -> None:
     assert {resource.id for resource in left} == before
 
 
-def test_a_landing_zone_without_its_gateway_fails_in_the_preview(
-    tmp_path_factory: pytest.TempPathFactory, pulumi_engine: engine.Engine
-) -> None:
-    directory = tmp_path_factory.mktemp("nobody") / "project"
-    life = Life(open_sandbox("landing-zone", directory, root=ROOT, chosen_engine=pulumi_engine))
+def test_a_landing_zone_without_its_gateway_fails_in_the_preview(open_life: Callable[..., Life]) -> None:
+    life = open_life("landing-zone", ROOT)
     life.edit(lambda settings: settings["gateway"]["existing"].update(id=settings["gateway"]["existing"]["id"] + "x"))
     text, _ = life.fail(life.sandbox.stack.preview)
     assert "contoso-apisx" in text

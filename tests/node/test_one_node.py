@@ -61,8 +61,7 @@ def serving(node: Node, first: Bundle) -> Iterator[None]:
     """The first bundle serves before a test, and must serve after what the test did."""
     wanted = first.digest
     yield
-    now = node.serving()
-    assert now == wanted
+    assert node.serving() == wanted
     serves_again(node)
 
 
@@ -75,12 +74,8 @@ def test_first_boot(node: Node) -> None:
     eventually(lambda: node.shell.run(ready).code == 0, "the disks, which day 0 does not wait for")
     assert node.shell.out("systemctl --failed --no-legend --plain").strip() == ""
     assert "bzip2 installed" in node.shell.out("dpkg-query -W -f '${Package} ${db:Status-Status}' bzip2")
-    mounts = dict(
-        line.split()[:2]
-        for line in node.shell.out(
-            "findmnt -rno TARGET,FSTYPE /mnt/nvme; findmnt -rno TARGET,FSTYPE,OPTIONS /mnt/models"
-        ).splitlines()
-    )
+    mounted = node.shell.out("findmnt -rno TARGET,FSTYPE /mnt/nvme; findmnt -rno TARGET,FSTYPE /mnt/models")
+    mounts = dict(line.split() for line in mounted.splitlines())
     assert mounts == {"/mnt/nvme": "xfs", "/mnt/models": "ext4"}
     assert node.shell.run("touch /mnt/models/x").code == 1, "the model disk is read-only"
     owners = node.shell.out("stat -c '%U %n' /mnt/nvme/workspace/*").split("\n")[:-1]
@@ -300,8 +295,7 @@ def test_a_full_root_disk(node: Node, lab: Lab, serving: None) -> None:
 @pytest.mark.lab
 def test_a_bundle_for_others(node: Node, lab: Lab, serving: None) -> None:
     """A bundle that is not for this host is refused by name."""
-    renamed = bundles.plan(lab.public_key, name_prefix="others")
-    done = node.apply(lab.bundle(renamed))
+    done = node.apply(lab.bundle(bundles.plan(lab.public_key, name_prefix="others")))
     fails(done, node, "bundle", rf"is not for {node.of.name}; it is for others-")
 
 
@@ -374,8 +368,7 @@ def test_reboot(node: Node, serving: None) -> None:
 def test_power_cut_while_applying(node: Node, lab: Lab, first: Bundle, serving: None) -> None:
     """Power cut in the middle of an apply: after the boot the node serves what its link names."""
     node.shell.out("rm --recursive --force /mnt/nvme/workspace/scratch/x; sync")
-    script = "nohup bash -c 'sleep 2; echo b >/proc/sysrq-trigger' >/dev/null 2>&1 &"
-    node.shell.run(script)
+    node.shell.run("nohup bash -c 'sleep 2; echo b >/proc/sysrq-trigger' >/dev/null 2>&1 &")
     node.apply(lab.bundle(engine="slow-start=3", deadlines_s=QUICK_S), timeout_s=60)
     node.shell.disconnect()
     node.shell.wait()

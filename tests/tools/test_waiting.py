@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from plan.stack_file import ROOT
+from tests.conftest import LONGEST_FIRST
 from tools import deadlines
 from tools.deadlines import scaled, until
 from tools.ports import reserve_port
@@ -69,3 +70,8 @@ def test_a_killed_run_leaves_no_program_behind(tmp_path: Path) -> None:
         run.send_signal(signal.SIGKILL)
     left = [int(pid) for pid in pids.read_text().split()]
     until(lambda: not any(psutil.pid_exists(pid) for pid in left), "nothing is left")
+
+
+@pytest.mark.parametrize("start", LONGEST_FIRST)
+def test_what_runs_first_is_there(start: str) -> None:
+    assert (ROOT / start).exists()

@@ -12,7 +12,7 @@ from infra import engine, program
 from infra.rehearsal.sandbox import open_sandbox
 from plan import stack_file
 from tests.engine.life import Life
-from tests.unit.recording import leave_out_older_types
+from tests.unit.older_types import leave_out_older_types
 
 os.environ["PULUMI_ERROR_OUTPUT_STRING"] = "1"
 

@@ -20,8 +20,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pulumi import Alias, ResourceTransformationArgs, ResourceTransformationResult, export
-from pulumi.runtime import mocks, register_stack_transformation, set_all_config, settings
+from pulumi import export
+from pulumi.runtime import mocks, set_all_config, settings
 from pulumi.runtime.proto import resource_pb2
 from pulumi.runtime.stack import run_in_stack
 
@@ -33,6 +33,7 @@ from simulator.azure.paths import path_of
 from simulator.plugin.values import UNKNOWN, Secret, dig, from_wire, reveal, to_wire, walk
 from tests.unit import azure_outputs
 from tests.unit.azure_outputs import CANARY, Outputs
+from tests.unit.older_types import leave_out_older_types
 
 UNDECLARED = "UNDECLARED-OUTPUT"
 STACK_TYPE = "pulumi:pulumi:Stack"
@@ -341,26 +342,6 @@ def _logger(lines: list[str]) -> logging.Logger:
     handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
     logger.addHandler(handler)
     return logger
-
-
-def leave_out_older_types() -> None:
-    """Take away the SDK's aliases for older API versions: dozens a resource, three quarters of a run's time.
-
-    To be called first in a program. They matter only to stacks that another version of the SDK has made.
-    """
-    register_stack_transformation(_without_older_types)
-
-
-def _without_older_types(resource: ResourceTransformationArgs) -> ResourceTransformationResult | None:
-    options = resource.opts
-    if not resource.type_.startswith(AZURE) or not options.aliases:
-        return None
-    options.aliases = [alias for alias in options.aliases if not _is_older_type(alias)]
-    return ResourceTransformationResult(resource.props, options)
-
-
-def _is_older_type(alias: Any) -> bool:
-    return isinstance(alias, Alias) and str(alias.type_).startswith(AZURE)
 
 
 def stack_config(stack: str, root: Path = stack_file.ROOT) -> dict[str, str]:

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import httptools
 import httpx
 import openai
 import pytest
@@ -24,7 +23,8 @@ from huddle.wrapper.body.fields import Action
 from tools.deadlines import scaled
 
 from .conftest import BACKEND_KEY, PROMPT, MakeWrapper, Wrapper
-from .fake_engine import FakeEngine, Received
+from .fake_engine import Received
+from .tap import Tap
 
 pytestmark = pytest.mark.anyio
 
@@ -33,51 +33,9 @@ ROOT = Path(__file__).parents[3]
 USER = [{"role": "user", "content": "Say something."}]
 
 
-class Tap(FakeEngine):
-    """Stands between the wrapper and the real engine, and keeps what goes by."""
-
-    def __init__(self, engine: RealEngine) -> None:
-        super().__init__()
-        self.real = engine
-        self.answers: list[bytes] = []
-
-    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection("127.0.0.1", self.real.port)
-
-        async def answers() -> None:
-            while data := await there.read(65536):
-                parser.feed_data(data)
-                writer.write(data)
-                await writer.drain()
-            writer.close()
-
-        collected: list[bytes] = []
-
-        class Body:
-            def on_body(self, body: bytes) -> None:
-                collected.append(body)
-
-            def on_message_complete(_self) -> None:  # noqa: N805 - `self` is the tap
-                self.answers.append(b"".join(collected))
-                collected.clear()
-
-        parser = httptools.HttpResponseParser(Body())
-        copying = asyncio.create_task(answers())
-        try:
-            while (request := await self._read(reader)) is not None:
-                self.requests.append(request)
-                back.write(request.raw)
-        except ConnectionError:
-            pass
-        finally:
-            copying.cancel()
-            back.close()
-            writer.close()
-
-
 @pytest.fixture
 async def tap(real_vllm: RealEngine) -> AsyncIterator[Tap]:
-    tap = Tap(real_vllm)
+    tap = Tap(real_vllm.port)
     server = await asyncio.start_server(tap.handle, "127.0.0.1", 0)
     tap.port = server.sockets[0].getsockname()[1]
     yield tap

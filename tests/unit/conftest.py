@@ -34,6 +34,7 @@ SLOW = frozenset(
         "test_timeline",
         "test_shell_programs",
         "test_user_data",
+        "test_walks",
         "test_wheel",
     }
 )

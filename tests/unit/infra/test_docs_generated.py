@@ -14,8 +14,9 @@ import yaml
 from pydantic import BaseModel
 
 from huddle.errors import InputError
-from infra.cli import documents, picture, ports_view, settings_doc
+from infra.cli import documents
 from infra.program import load_plan, plan_of
+from infra.reports import picture, ports_view, settings_doc
 from plan import stack_file
 from plan.settings.azure import AzureSettings
 from plan.targets import TARGETS

@@ -25,7 +25,7 @@ _DEPLOYED = ("/chat/completions", "/completions", "/embeddings")
 
 
 @dataclass(frozen=True)
-class Door:
+class ExtraApi:
     """One more API. `document` is its OpenAPI description; `operations` holds policies of operations by their ids."""
 
     id: str
@@ -38,8 +38,8 @@ class Door:
     operations: Mapping[str, str] = field(default_factory=dict)
 
 
-def doors(gateway: GatewayPlan) -> tuple[Door, ...]:
-    """The doors that a stack asks for."""
+def extra_apis(gateway: GatewayPlan) -> tuple[ExtraApi, ...]:
+    """The extra APIs that a stack asks for."""
     wanted = []
     if gateway.azure_openai_api:
         wanted.append(_azure_openai(gateway))
@@ -59,9 +59,9 @@ class Rendered:
 def rendered(gateway: GatewayPlan) -> tuple[Rendered, ...]:
     """Every policy of a gateway."""
     found = [Rendered(f"api/{Entity.API}", policies.api_policy(gateway))]
-    for door in doors(gateway):
-        found.append(Rendered(f"api/{door.id}", door.policy))
-        found += [Rendered(f"api/{door.id}/{name}", text) for name, text in sorted(door.operations.items())]
+    for extra in extra_apis(gateway):
+        found.append(Rendered(f"api/{extra.id}", extra.policy))
+        found += [Rendered(f"api/{extra.id}/{name}", text) for name, text in sorted(extra.operations.items())]
     found += [Rendered(f"product/{product.id}", policies.product_policy(product)) for product in gateway.products]
     return tuple(found)
 
@@ -71,7 +71,7 @@ def beside(gateway: GatewayPlan, path: str) -> str:
     return gateway.api_path.removesuffix("v1") + path
 
 
-def _azure_openai(gateway: GatewayPlan) -> Door:
+def _azure_openai(gateway: GatewayPlan) -> ExtraApi:
     title = "OpenAI-compatible inference, for clients of Azure OpenAI"
     document = _described(title, AZURE_KEY_HEADER)
     paths = document["paths"]
@@ -84,7 +84,7 @@ def _azure_openai(gateway: GatewayPlan) -> Door:
             ]
             rewritten[operation["operationId"]] = policies.rewrite_policy(path)
         paths[f"/deployments/{{deployment}}{path}"] = item
-    return Door(
+    return ExtraApi(
         id="azure-openai",
         path=beside(gateway, "openai"),
         title=title,
@@ -96,9 +96,9 @@ def _azure_openai(gateway: GatewayPlan) -> Door:
     )
 
 
-def _bearer(gateway: GatewayPlan) -> Door:
+def _bearer(gateway: GatewayPlan) -> ExtraApi:
     title = "OpenAI-compatible inference, with bearer tokens"
-    return Door(
+    return ExtraApi(
         id="bearer",
         path=beside(gateway, "bearer/v1"),
         title=title,

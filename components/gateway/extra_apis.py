@@ -1,4 +1,4 @@
-"""Doors as resources: APIs with their policies and diagnostics; the keyed ones are opened by every product."""
+"""The extra APIs as resources, with their policies and diagnostics; the keyed ones are opened by every product."""
 
 from __future__ import annotations
 
@@ -12,60 +12,60 @@ from components.gateway.chain import Chain
 from components.gateway.observability import diagnostic_settings
 from components.scope import StackScope
 from gateway_policies.entities import Entity, KeyParameter
-from gateway_policies.extra_apis import Door
+from gateway_policies.extra_apis import ExtraApi
 
 
 @dataclass(frozen=True)
-class DoorApisArgs:
+class ExtraApisArgs:
     """`logger_id` is where diagnostics go; `product_ids` are the products; `after`: what must be written before."""
 
     scope: StackScope
     service_name: pulumi.Input[str]
-    doors: tuple[Door, ...]
+    apis: tuple[ExtraApi, ...]
     logger_id: pulumi.Output[str]
     product_ids: tuple[str, ...]
     after: Sequence[pulumi.Resource]
 
 
-class DoorApis(pulumi.ComponentResource):
-    """All doors, one write after another. `tail` is the last one."""
+class ExtraApis(pulumi.ComponentResource):
+    """All extra APIs, one write after another. `tail` is the last one."""
 
     tail: list[pulumi.Resource]
 
-    def __init__(self, name: str, args: DoorApisArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(self, name: str, args: ExtraApisArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("h100:gateway:DoorApis", name, None, opts)
         self._args, self._chain = args, Chain(args.after)
-        for door in args.doors:
-            self._open(f"{name}-{door.id}", door)
+        for extra in args.apis:
+            self._open(f"{name}-{extra.id}", extra)
         self.tail = self._chain.tail
         self.register_outputs({})
 
-    def _open(self, name: str, door: Door) -> None:
+    def _open(self, name: str, extra: ExtraApi) -> None:
         here = {"resource_group_name": self._args.scope.resource_group_name, "service_name": self._args.service_name}
         policy = {"policy_id": Entity.POLICY.value, "format": apimanagement.PolicyContentFormat.RAWXML}
         api = self._chain.add(
             apimanagement.Api(
                 f"{name}-api",
                 **here,
-                api_id=door.id,
-                display_name=door.title,
-                path=door.path,
+                api_id=extra.id,
+                display_name=extra.title,
+                path=extra.path,
                 protocols=[apimanagement.Protocol.HTTPS],
-                subscription_required=door.key_required,
+                subscription_required=extra.key_required,
                 subscription_key_parameter_names=apimanagement.SubscriptionKeyParameterNamesContractArgs(
-                    header=door.key_header, query=KeyParameter.QUERY.value
+                    header=extra.key_header, query=KeyParameter.QUERY.value
                 ),
                 format=apimanagement.ContentFormat.OPENAPI_JSON,
-                value=door.document,
+                value=extra.document,
                 opts=self._chain.link(self),
             )
         )
         self._chain.add(
             apimanagement.ApiPolicy(
-                f"{name}-policy", **here, **policy, api_id=api.name, value=door.policy, opts=self._chain.link(self)
+                f"{name}-policy", **here, **policy, api_id=api.name, value=extra.policy, opts=self._chain.link(self)
             )
         )
-        for operation, text in sorted(door.operations.items()):
+        for operation, text in sorted(extra.operations.items()):
             self._chain.add(
                 apimanagement.ApiOperationPolicy(
                     f"{name}-{operation}",
@@ -87,8 +87,8 @@ class DoorApis(pulumi.ComponentResource):
                 opts=self._chain.link(self),
             )
         )
-        # Last, so that no key opens a door whose policy is not there yet.
-        for product in self._args.product_ids if door.key_required else ():
+        # Last, so that no key opens an API whose policy is not there yet.
+        for product in self._args.product_ids if extra.key_required else ():
             self._chain.add(
                 apimanagement.ProductApi(
                     f"{name}-{product}", **here, product_id=product, api_id=api.name, opts=self._chain.link(self)

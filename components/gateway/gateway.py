@@ -11,13 +11,13 @@ from pulumi_azure_native import apimanagement
 
 from components.gateway.api import Api, ApiArgs
 from components.gateway.backends import Backends, BackendsArgs
-from components.gateway.extra_apis import DoorApis, DoorApisArgs
+from components.gateway.extra_apis import ExtraApis, ExtraApisArgs
 from components.gateway.observability import Observability, ObservabilityArgs
 from components.gateway.products import Products, ProductsArgs
 from components.gateway.service import Service, ServiceArgs
 from components.scope import StackScope
 from gateway_policies import render as policies
-from gateway_policies.extra_apis import doors
+from gateway_policies.extra_apis import extra_apis
 from plan.model_gateway import GatewayPlan
 
 
@@ -123,13 +123,13 @@ class Gateway(pulumi.ComponentResource):
             ),
             child,
         )
-        if found := doors(gateway):
-            DoorApis(
+        if found := extra_apis(gateway):
+            ExtraApis(
                 f"{name}-doors",
-                DoorApisArgs(
+                ExtraApisArgs(
                     scope=scope,
                     service_name=service.name,
-                    doors=found,
+                    apis=found,
                     logger_id=observability.logger_id,
                     product_ids=tuple(product.id for product in gateway.products),
                     after=products.tail,

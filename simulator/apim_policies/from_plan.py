@@ -10,7 +10,7 @@ from importlib.resources import files
 
 from gateway_policies import render as policies
 from gateway_policies.entities import NODE_CANNOT_SERVE, BreakerRule, Entity, KeyParameter
-from gateway_policies.extra_apis import Door, doors
+from gateway_policies.extra_apis import ExtraApi, extra_apis
 from plan.model import SubscriptionPlan
 from plan.model_azure import AzurePlan
 from plan.model_gateway import GatewayPlan
@@ -24,10 +24,10 @@ def service_of(plan: AzurePlan, *, backend_key: str, keys: Mapping[str, str] | N
 
     `keys` are subscription keys by `<product>/<subscription>`; those that are missing are made, as Azure does.
     """
-    gateway, opened = plan.gateway, doors(plan.gateway)
-    keyed = {Entity.API.value, *(door.id for door in opened if door.key_required)}
+    gateway, opened = plan.gateway, extra_apis(plan.gateway)
+    keyed = {Entity.API.value, *(extra.id for extra in opened if extra.key_required)}
     return Service(
-        apis=(_api(gateway), *(_door(door) for door in opened)),
+        apis=(_api(gateway), *(_extra_api(extra) for extra in opened)),
         products=tuple(
             Product(product.id, frozenset(keyed), policies.product_policy(product)) for product in gateway.products
         ),
@@ -57,18 +57,18 @@ def _api(gateway: GatewayPlan) -> Api:
     )
 
 
-def _door(door: Door) -> Api:
+def _extra_api(extra: ExtraApi) -> Api:
     return Api(
-        id=door.id,
-        path=door.path,
+        id=extra.id,
+        path=extra.path,
         operations=tuple(
-            replace(operation, policy=door.operations.get(operation.id, ""))
-            for operation in operations(json.loads(door.document))
+            replace(operation, policy=extra.operations.get(operation.id, ""))
+            for operation in operations(json.loads(extra.document))
         ),
-        policy=door.policy,
-        key_header=door.key_header,
+        policy=extra.policy,
+        key_header=extra.key_header,
         key_query=KeyParameter.QUERY.value,
-        subscription_required=door.key_required,
+        subscription_required=extra.key_required,
     )
 
 

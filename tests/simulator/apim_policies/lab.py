@@ -48,8 +48,8 @@ KEYS = {"developers/playground": KEY, "batch/nightly": OTHER_KEY}
 
 
 def plan(**gateway: Any) -> AzurePlan:
-    doors = {"azure_openai_api": True, "bearer_api": True}
-    return builders.plan("dev", gateway={"products": PRODUCTS, "cors_origins": [ORIGIN], **doors, **gateway})
+    extra_apis = {"azure_openai_api": True, "bearer_api": True}
+    return builders.plan("dev", gateway={"products": PRODUCTS, "cors_origins": [ORIGIN], **extra_apis, **gateway})
 
 
 def service(algorithm: Algorithm = Algorithm.SLIDING_WINDOW, **gateway: Any) -> Service:
@@ -154,7 +154,7 @@ class Lab:
     """The next answers; when there are none left, `usual`."""
     usual: Callable[[], Response] = field(default_factory=answer)
     inside: list[tuple[str, Request, float]] = field(default_factory=list)
-    """What one door handed to another."""
+    """What one API handed to another."""
     broken_inside: Exception | None = None
 
     def __post_init__(self) -> None:
@@ -180,7 +180,7 @@ class Lab:
         return self.sent[-1][1]
 
     async def _send(self, url: str, request: Request, timeout_s: float) -> Response:
-        if url.startswith("https://"):  # the gateway's own name: a door that leads to the first API
+        if url.startswith("https://"):  # the gateway's own name: the API that leads to the first one
             self.inside.append((url, replace(request, headers=Headers(request.headers)), timeout_s))
             if self.broken_inside is not None:
                 raise self.broken_inside

@@ -5,7 +5,7 @@ The mutation tests take elements out of the policies and expect one of these to 
 
 from __future__ import annotations
 
-from . import scenarios_api, scenarios_doors, scenarios_limits
+from . import scenarios_api, scenarios_extra_apis, scenarios_limits
 from .promises import SCENARIOS, Make
 
-__all__ = ["SCENARIOS", "Make", "scenarios_api", "scenarios_doors", "scenarios_limits"]
+__all__ = ["SCENARIOS", "Make", "scenarios_api", "scenarios_extra_apis", "scenarios_limits"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway_policies.extra_apis import beside, doors, rendered
+from gateway_policies.extra_apis import beside, extra_apis, rendered
 from gateway_policies.rules import violations
 from huddle.errors import InputError
 from tests.unit.builders import plan
@@ -17,7 +17,7 @@ from tests.unit.recording import Recording
 
 BOTH: dict[str, Any] = {"azure_openai_api": True, "bearer_api": True, "products": TWO_PRODUCTS}
 PLAN = plan(gateway=BOTH)
-OPENED = {door.id: door for door in doors(PLAN.gateway)}
+OPENED = {extra.id: extra for extra in extra_apis(PLAN.gateway)}
 
 
 @cache
@@ -27,10 +27,10 @@ def both(preview: bool = False) -> Recording:
 
 def test_nothing_is_opened_unasked() -> None:
     assert [api["apiId"] for api in standard().of("apimanagement:Api")] == ["openai"]
-    assert doors(plan().gateway) == ()
+    assert extra_apis(plan().gateway) == ()
 
 
-def test_each_door_is_an_api_with_its_policy_and_a_silent_diagnostic(preview: bool) -> None:
+def test_each_is_an_api_with_its_policy_and_a_silent_diagnostic(preview: bool) -> None:
     recording = both(preview)
     apis = {api["apiId"]: api for api in recording.of("apimanagement:Api")}
     assert {name: (api["path"], api["subscriptionRequired"]) for name, api in apis.items()} == {
@@ -40,17 +40,17 @@ def test_each_door_is_an_api_with_its_policy_and_a_silent_diagnostic(preview: bo
     }
     assert apis["azure-openai"]["subscriptionKeyParameterNames"] == {"header": "api-key", "query": "subscription-key"}
     assert len({api["displayName"] for api in apis.values()}) == 3
-    for name, door in OPENED.items():
+    for name, extra in OPENED.items():
         api = recording.one("apimanagement:Api", f"{name}-api")
-        assert api["value"] == door.document
+        assert api["value"] == extra.document
         policy = recording.one("apimanagement:ApiPolicy", f"{name}-policy")
-        assert (policy["format"], policy["value"]) == ("rawxml", door.policy)
+        assert (policy["format"], policy["value"]) == ("rawxml", extra.policy)
         diagnostic = recording.one("apimanagement:ApiDiagnostic", f"{name}-diagnostic")
         for way in ("frontend", "backend"):
             assert diagnostic[way]["request"]["body"]["bytes"] == diagnostic[way]["response"]["body"]["bytes"] == 0
 
 
-def test_products_open_the_keyed_door_and_never_the_other() -> None:
+def test_products_open_the_keyed_api_and_never_the_other() -> None:
     """A product over an API without keys would be one without limits."""
     links = both().of("apimanagement:ProductApi")
     opened = sorted((link["productId"], link["apiId"]) for link in links if link["apiId"] != "openai")
@@ -58,8 +58,8 @@ def test_products_open_the_keyed_door_and_never_the_other() -> None:
 
 
 def test_azures_paths_are_rewritten_and_described() -> None:
-    door = OPENED["azure-openai"]
-    document = json.loads(door.document)
+    extra = OPENED["azure-openai"]
+    document = json.loads(extra.document)
     deployed = {path for path in document["paths"] if path.startswith("/deployments/")}
     assert deployed == {
         f"/deployments/{{deployment}}/{name}" for name in ("chat/completions", "completions", "embeddings")
@@ -69,11 +69,11 @@ def test_azures_paths_are_rewritten_and_described() -> None:
         (operation,) = document["paths"][path].values()
         assert [parameter["name"] for parameter in operation["parameters"]] == ["deployment"]
         assert (
-            f'template="{path.removeprefix("/deployments/{deployment}")}"' in door.operations[operation["operationId"]]
+            f'template="{path.removeprefix("/deployments/{deployment}")}"' in extra.operations[operation["operationId"]]
         )
-    assert len(door.operations) == 3
+    assert len(extra.operations) == 3
     policies = both().of("apimanagement:ApiOperationPolicy")
-    assert {policy["operationId"]: policy["value"] for policy in policies} == dict(door.operations)
+    assert {policy["operationId"]: policy["value"] for policy in policies} == dict(extra.operations)
 
 
 def test_no_policy_breaks_a_rule() -> None:
@@ -91,11 +91,11 @@ def test_no_policy_breaks_a_rule() -> None:
     assert all(not violations(policy.text) for policy in found)
 
 
-def test_doors_stand_beside_the_api_on_the_gateways_own_host() -> None:
+def test_extra_apis_stand_beside_the_api_on_the_gateways_own_host() -> None:
     moved = plan(gateway={**BOTH, "api_path": "team/v1"})
-    assert [door.path for door in doors(moved.gateway)] == ["team/openai", "team/bearer/v1"]
+    assert [extra.path for extra in extra_apis(moved.gateway)] == ["team/openai", "team/bearer/v1"]
     assert beside(moved.gateway, "x") == "team/x"
-    assert f'base-url="https://{moved.names.gateway}.azure-api.net/team/v1"' in doors(moved.gateway)[1].policy
+    assert f'base-url="https://{moved.names.gateway}.azure-api.net/team/v1"' in extra_apis(moved.gateway)[1].policy
     service = f"/subscriptions/{'0' * 8}-0000-0000-0000-{'0' * 12}/resourceGroups/g/providers/Microsoft.ApiManagement"
     existing = {"existing": {"id": f"{service}/service/theirs", "subnet": "10.9.0.0/24"}}
     theirs = plan(gateway={**BOTH, **existing})

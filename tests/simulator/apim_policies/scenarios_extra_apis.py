@@ -38,7 +38,7 @@ async def clients_of_azure_openai_are_served(make: Make) -> None:
 
 
 @scenario
-async def all_doors_share_one_limit(make: Make) -> None:
+async def all_apis_share_one_limit(make: Make) -> None:
     lab = make()
     for _ in range(2):
         assert (await lab.ask("/v1/models", say=None)).status == 200
@@ -77,7 +77,7 @@ async def bearer_tokens_are_keys(make: Make) -> None:
 
 
 @scenario
-async def a_door_that_leads_nowhere_says_so(make: Make) -> None:
+async def an_extra_api_that_leads_nowhere_says_so(make: Make) -> None:
     lab = make()
     lab.broken_inside = BackendFault("BackendConnectionFailure")
     got = await lab.ask("/bearer/v1/models", say=None, key=None, headers={"Authorization": f"Bearer {KEY}"})
@@ -89,12 +89,12 @@ async def a_door_that_leads_nowhere_says_so(make: Make) -> None:
 
 
 @scenario
-async def every_door_streams_unbuffered(make: Make) -> None:
-    doors = {
+async def every_api_streams_unbuffered(make: Make) -> None:
+    extra_apis = {
         "/bearer/v1/chat/completions": {"Authorization": f"Bearer {KEY}"},
         "/openai/deployments/x/chat/completions": {"api-key": KEY},
     }
-    for path, headers in doors.items():
+    for path, headers in extra_apis.items():
         lab = make()
         stream = held_stream()
         lab.usual = stream.response
@@ -108,7 +108,7 @@ async def every_door_streams_unbuffered(make: Make) -> None:
 
 
 @scenario
-async def an_outer_policy_holds_for_every_door(make: Make) -> None:
+async def an_outer_policy_holds_for_every_api(make: Make) -> None:
     lab = make(OUTER)
     bearer = {"Authorization": f"Bearer {KEY}"}
     got = await lab.ask("/bearer/v1/models", key=None, headers=bearer, say=None)

@@ -21,7 +21,7 @@ _EVERY_MINUTES = 5
 
 
 @dataclass(frozen=True)
-class WatchArgs:
+class AlertsArgs:
     """`emails` get the alerts. `gateway_logs`: whether the workspace has the gateway's logs, which alerts ask."""
 
     scope: StackScope
@@ -41,17 +41,17 @@ class Alert:
     description: str
 
 
-class Watch(pulumi.ComponentResource):
+class Alerts(pulumi.ComponentResource):
     """Workbook, action group and alert rules."""
 
-    def __init__(self, name: str, args: WatchArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(self, name: str, args: AlertsArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("h100:watch:Watch", name, None, opts)
         self._name, self._args = name, args
         self._workbook()
         if args.gateway_logs:
-            told = [self._people().id] if args.emails else []
+            groups = [self._action_group().id] if args.emails else []
             for alert in alerts():
-                self._rule(alert, told)
+                self._rule(alert, groups)
         self.register_outputs({})
 
     def _workbook(self) -> None:
@@ -71,7 +71,7 @@ class Watch(pulumi.ComponentResource):
             opts=pulumi.ResourceOptions(parent=self),
         )
 
-    def _people(self) -> monitor.ActionGroup:
+    def _action_group(self) -> monitor.ActionGroup:
         scope = self._args.scope
         return monitor.ActionGroup(
             f"{self._name}-people",
@@ -88,7 +88,7 @@ class Watch(pulumi.ComponentResource):
             opts=pulumi.ResourceOptions(parent=self),
         )
 
-    def _rule(self, alert: Alert, told: Sequence[pulumi.Input[str]]) -> None:
+    def _rule(self, alert: Alert, groups: Sequence[pulumi.Input[str]]) -> None:
         scope = self._args.scope
         monitor.ScheduledQueryRule(
             f"{self._name}-{alert.name}",
@@ -120,7 +120,7 @@ class Watch(pulumi.ComponentResource):
             auto_mitigate=True,
             # A new workspace does not know the tables until the first rows arrive, and Azure checks queries beforehand.
             skip_query_validation=True,
-            actions=monitor.ActionsArgs(action_groups=list(told)) if told else None,
+            actions=monitor.ActionsArgs(action_groups=list(groups)) if groups else None,
             tags=dict(scope.tags),
             opts=pulumi.ResourceOptions(parent=self),
         )

@@ -40,7 +40,7 @@ class Network(pulumi.ComponentResource):
 
     Subnets and security rules are written inside their parents and nowhere else: Azure changes one child of a VNet at a
     time, and a parent that is written again drops children it does not list (docs/facts/azure.md#children-of-a-vnet).
-    In a VNet of somebody else's the subnets are resources of their own, made one after the other; its keeper must not
+    In an existing VNet the subnets are resources of their own, made one after the other; its owner must not
     list subnets either.
     """
 

@@ -22,7 +22,7 @@ import uvloop
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # when run by its path
 from infra.program import load_azure_plan
 from simulator.apim_policies.counters import Counters
-from simulator.apim_policies.exchange import Surroundings
+from simulator.apim_policies.exchange import Environment
 from simulator.apim_policies.from_plan import service_of
 from simulator.apim_policies.gateway import Gateway
 from simulator.apim_policies.pool import Backends
@@ -65,8 +65,8 @@ async def compare(stack: str, connections: int, rounds: int, repeats: int) -> di
     with subjects.backend(CHUNKS, INTERVAL_MS) as backend:
         sender = HttpSender({node.url: f"http://127.0.0.1:{backend}/v1" for node in service.backends})
         backends = Backends(service.backends, service.pools)
-        around = Surroundings(Counters(service.algorithm), backends, sender, time.time, asyncio.sleep)
-        async with serving(Gateway(service, around)) as port:
+        environment = Environment(Counters(service.algorithm), backends, sender, time.time, asyncio.sleep)
+        async with serving(Gateway(service, environment)) as port:
             path = "/v1/chat/completions"
             for _ in range(repeats):
                 turns["direct"].append((await load(backend, path, connections, rounds))["ttfb_p50_ms"])

@@ -27,7 +27,7 @@ class GatewayArgs:
 
     `ready_after`: what must exist before the gateway can read the backend key (role assignments and the secret).
     `insights_connection_string` and `backend_key` are secrets. With a service that is there already, `subnet_id` is
-    None and the backend key goes to it by value: its identity is its keeper's, and reads no vault of ours.
+    None and the backend key goes to it by value: its identity is its owner's, and reads no vault of ours.
     """
 
     scope: StackScope

@@ -21,7 +21,7 @@ SAMPLING_PERCENT = 100
 class ObservabilityArgs:
     """`insights_connection_string` is a secret; `after`: what must be written before.
 
-    In a service of somebody else's only our API is told about: its own diagnostic and logs are its keeper's.
+    In an existing service only our API is configured: its own diagnostic and logs are its owner's.
     """
 
     scope: StackScope

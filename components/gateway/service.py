@@ -68,7 +68,7 @@ class Service(pulumi.ComponentResource):
         self.register_outputs({"gateway_url": self.gateway_url, "portal_url": self.portal_url})
 
     def _find(self, existing: ExistingGatewayPlan) -> None:
-        """Only looked at: what its keeper decided stays, and a wrong id fails the preview."""
+        """Only looked at: what its owner decided stays, and a wrong id fails the preview."""
         found = apimanagement.get_api_management_service_output(
             resource_group_name=existing.resource_group, service_name=existing.name
         )

@@ -36,7 +36,7 @@ def rotate(  # noqa: PLR0917 - options of a command line
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Make the key that nobody uses anew; then, with --finish, the one that clients left."""
+    """Replace the key that nobody uses; then, with --finish, the one that clients have left."""
     from infra.operations import arm, key_rotation  # noqa: PLC0415
     from infra.operations import arm_gateway as gateway  # noqa: PLC0415
     from infra.operations import stack_outputs as live_stack  # noqa: PLC0415 - what talks to Azure is loaded where it does

@@ -178,7 +178,7 @@ def policies(
 
 @app.command()
 def docs() -> None:
-    """Write the generated documents anew: settings and ports reference, pictures."""
+    """Write the generated documents: settings and ports reference, pictures."""
     from infra.cli import documents  # noqa: PLC0415
 
     for path in documents.write_all(stack_file.ROOT):

@@ -19,9 +19,9 @@ import uvloop
 from gateway_policies.source import PolicyFault
 from huddle.errors import InputError
 from infra.program import load_azure_plan
-from simulator.apim_policies import given
+from simulator.apim_policies import inputs
 from simulator.apim_policies.counters import Counters
-from simulator.apim_policies.exchange import Surroundings
+from simulator.apim_policies.exchange import Environment
 from simulator.apim_policies.from_plan import service_of
 from simulator.apim_policies.gateway import Gateway
 from simulator.apim_policies.pool import Backends
@@ -45,10 +45,10 @@ def main() -> int:
     asked = parser.parse_args()
     try:
         plan = load_azure_plan(asked.stack)
-        wrapper, port = given.wrapper_url(asked.wrapper), given.port(asked.port)
-        backend_key, known = given.backend_key(asked.backend_key_file), given.subscription_keys(asked.keys)
+        wrapper, port = inputs.wrapper_url(asked.wrapper), inputs.port(asked.port)
+        backend_key, known = inputs.backend_key(asked.backend_key_file), inputs.subscription_keys(asked.keys)
         service = service_of(plan, backend_key=backend_key, keys=known)
-        given.keep(known | _keys_of(service), asked.keys)
+        inputs.keep(known | _keys_of(service), asked.keys)
         uvloop.run(_serve(service, wrapper, port, asked.keys))
     except InputError as error:
         print(*(f"error: {fault}" for fault in error.faults), sep="\n", file=sys.stderr)
@@ -68,7 +68,7 @@ def _keys_of(service: Service) -> dict[str, str]:
 
 async def _serve(service: Service, wrapper: str, port: int, keys: Path) -> None:
     addresses = {backend.url: f"{wrapper}/v1" for backend in service.backends}
-    around = Surroundings(
+    environment = Environment(
         counters=Counters(service.algorithm),
         backends=Backends(service.backends, service.pools),
         send=HttpSender(addresses),
@@ -76,7 +76,7 @@ async def _serve(service: Service, wrapper: str, port: int, keys: Path) -> None:
         sleep=asyncio.sleep,
     )
     log = lambda line: print(line, flush=True)  # noqa: E731 - one line for each request, as diagnostics would
-    async with serving(Gateway(service, around), port=port, log=log) as listens:
+    async with serving(Gateway(service, environment), port=port, log=log) as listens:
         where = f"http://127.0.0.1:{listens}/{service.apis[0].path}"
         print(f"the policy lab (no Azure) listens on {where}; subscription keys are in {keys}", file=sys.stderr)
         await asyncio.Event().wait()

@@ -82,7 +82,7 @@ def _not_serving(match: re.Match[str], _: AzurePlan) -> Failure:
     said = match.group(1).strip(" '.") or "it gave no reason"
     return Failure(
         f"The node came up but does not serve; its log ends: {said[-LOG_TAIL:]}",
-        "Correct the cause and run `up` again: it applies the bundle anew and keeps the VM.",
+        "Correct the cause and run `up` again: it applies the bundle again and keeps the VM.",
     )
 
 

@@ -19,7 +19,7 @@ from pulumi.automation import events
 
 from huddle.errors import Fault, InputError
 from infra import engine, program
-from infra.rehearsal import standing
+from infra.rehearsal import existing
 from plan import stack_file
 from plan.model_azure import AzurePlan
 from plan.targets import required_secrets
@@ -127,7 +127,7 @@ def open_sandbox(
     )
     sandbox = Sandbox(directory, stack_name, stack, generated, found)
     sandbox.set_faults(plan)
-    standing.put(plan, sandbox.azure_state)
+    existing.put(plan, sandbox.azure_state)
     return sandbox
 
 
@@ -137,7 +137,7 @@ def _environment(found: engine.Engine, directory: Path, plan: AzurePlan) -> dict
         **base,
         "PATH": os.pathsep.join([str(PLUGINS), base["PATH"]]),
         STATE_VARIABLE: str(directory / "azure.json"),
-        "ARM_SUBSCRIPTION_ID": standing.subscription(plan),
+        "ARM_SUBSCRIPTION_ID": existing.subscription(plan),
     }
 
 

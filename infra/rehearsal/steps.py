@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from infra import program
-from infra.rehearsal import standing
+from infra.rehearsal import existing
 from infra.rehearsal.record import RUN_COMMAND, VM, Change, Record, join
 from infra.rehearsal.sandbox import OnEvent, Sandbox
 from plan.model_azure import AzurePlan
@@ -167,5 +167,5 @@ def _nothing_gone(_: Record, sandbox: Sandbox) -> str | None:
 def _subscription_empty(_: Record, sandbox: Sandbox) -> str | None:
     plan = program.load_azure_plan(sandbox.stack_name, sandbox.directory)
     resources = Store(sandbox.azure_state).read().resources.values()
-    left = [resource.name for resource in resources if standing.is_ours(plan, resource.id)]
+    left = [resource.name for resource in resources if existing.is_ours(plan, resource.id)]
     return f"the subscription should be empty, but {join(left)} is left" if left else None

@@ -67,7 +67,7 @@ def set_backend_service(node: Node, _: str) -> Step:
 
     async def step(exchange: Exchange) -> None:
         exchange.target = given[by]
-        if by == "backend-id" and not exchange.around.backends.knows(given[by]):
+        if by == "backend-id" and not exchange.environment.backends.knows(given[by]):
             raise Failed(500, LastError("set-backend-service", "BackendNotFound", f"{node.place}: {given[by]}"))
 
     return step

@@ -66,7 +66,7 @@ class Metric:
 
 
 @dataclass
-class Surroundings:
+class Environment:
     """What a gateway's steps share."""
 
     counters: Counters
@@ -83,7 +83,7 @@ class Exchange:
 
     request: Request
     request_id: UUID
-    around: Surroundings
+    environment: Environment
     api: Api | None = None
     operation: Operation | None = None
     product: Product | None = None
@@ -102,7 +102,7 @@ class Exchange:
     @property
     def now(self) -> float:
         """Seconds since 1970."""
-        return self.around.clock()
+        return self.environment.clock()
 
 
 Step = Callable[[Exchange], Awaitable[None]]

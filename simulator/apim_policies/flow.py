@@ -65,7 +65,7 @@ def retry(node: Node, block: Block) -> Step:
             if not given["condition"](exchange):
                 return
             if attempt or not given["first-fast-retry"]:
-                await exchange.around.sleep(given["interval"])
+                await exchange.environment.sleep(given["interval"])
             if exchange.response is not None and exchange.response.close is not None:
                 await exchange.response.close()
             await inside(exchange)
@@ -107,13 +107,13 @@ _NOT_FORWARDED = ("Host", "Connection", "Keep-Alive", "Transfer-Encoding", "Cont
 
 
 async def _send(exchange: Exchange, timeout_s: float, source: str) -> Response:
-    around, request = exchange.around, exchange.request
+    environment, request = exchange.environment, exchange.request
     backend = None
     url = exchange.target
-    if around.backends.knows(exchange.target):
-        backend = around.backends.choose(exchange.target, exchange.now)
+    if environment.backends.knows(exchange.target):
+        backend = environment.backends.choose(exchange.target, exchange.now)
         if backend is None:
-            wait = max(1, round(around.backends.soonest_s(exchange.target, exchange.now)))
+            wait = max(1, round(environment.backends.soonest_s(exchange.target, exchange.now)))
             error = LastError(source, "BackendPoolUnavailable", "No backend of the pool takes requests")
             raise Failed(503, error, ("Retry-After", str(wait)))
         url, exchange.backend_id = backend.url, backend.id
@@ -121,7 +121,7 @@ async def _send(exchange: Exchange, timeout_s: float, source: str) -> Response:
     headers.delete(*_NOT_FORWARDED)
     outgoing = Request(request.method, exchange.path, list(request.query), headers, request.body)
     try:
-        response = await around.send(f"{url}{exchange.path}", outgoing, timeout_s)
+        response = await environment.send(f"{url}{exchange.path}", outgoing, timeout_s)
     except BackendFault as fault:
         # The statuses are assumptions: the page on error handling names the reasons only.
         status = 504 if fault.reason == "Timeout" else 500
@@ -129,7 +129,7 @@ async def _send(exchange: Exchange, timeout_s: float, source: str) -> Response:
     if backend is not None:
         given = response.headers.get("Retry-After")
         rest = float(given) if given is not None and given.isdecimal() else None
-        around.backends.note(backend, response.status, rest, exchange.now)
+        environment.backends.note(backend, response.status, rest, exchange.now)
     return response
 
 

@@ -16,7 +16,7 @@ from uuid import UUID, uuid4
 
 from simulator.apim_policies.compiler import Document, Program, compile_scopes
 from simulator.apim_policies.edits import is_preflight
-from simulator.apim_policies.exchange import Exchange, Failed, LastError, Returned, Surroundings
+from simulator.apim_policies.exchange import Environment, Exchange, Failed, LastError, Returned
 from simulator.apim_policies.messages import Headers, Request, Response
 from simulator.apim_policies.service import Api, Operation, Product, Reach, Service, Subscription
 
@@ -27,21 +27,21 @@ _Entity = TypeVar("_Entity", Api, Product, Operation)
 class Gateway:
     """A gateway with its policies compiled: what they do not know is known before the first request."""
 
-    def __init__(self, service: Service, around: Surroundings, *, new_id: Callable[[], UUID] = uuid4) -> None:
+    def __init__(self, service: Service, environment: Environment, *, new_id: Callable[[], UUID] = uuid4) -> None:
         self.service = service
-        self.around = around
+        self.environment = environment
         self._new_id = new_id
         self._programs = {scopes: self._compile(scopes) for scopes in self._all_scopes()}
 
-    def beginning_anew(self, around: Surroundings) -> Gateway:
-        """The same gateway, its policies not read again, with other surroundings: nothing counted yet."""
-        anew = copy.copy(self)
-        anew.around = around
-        return anew
+    def in_environment(self, environment: Environment) -> Gateway:
+        """The same gateway, its policies not read again, in another environment: nothing counted yet."""
+        other = copy.copy(self)
+        other.environment = environment
+        return other
 
     async def handle(self, request: Request) -> Response:
         """Answer a request. The answer's body must be read to its end, or closed."""
-        exchange = Exchange(request, self._new_id(), self.around)
+        exchange = Exchange(request, self._new_id(), self.environment)
         try:
             program = await self._inbound(exchange)
             await program["backend"](exchange)

@@ -35,7 +35,7 @@ def rate_limit_by_key(node: Node, _: str) -> Step:
     fields.children(node, (), most=0)
 
     async def step(exchange: Exchange) -> None:
-        counters = exchange.around.counters
+        counters = exchange.environment.counters
         key = given["counter-key"](exchange)
         counter = counters[counters.rate(node.tag, key, given["calls"], given["renewal-period"])]
         if counter.room(exchange.now) < 1:
@@ -77,7 +77,7 @@ def llm_token_limit(node: Node, _: str) -> Step:
         raise PolicyFault(node.place, f"<{node.tag}> limits nothing")
 
     async def step(exchange: Exchange) -> None:
-        counters = exchange.around.counters
+        counters = exchange.environment.counters
         key = given["counter-key"](exchange)
         limits = []
         if per_minute is not None:
@@ -127,7 +127,7 @@ def llm_emit_token_metric(node: Node, _: str) -> Step:
                 ("Total Tokens", used.total),
             )
             for name, value in counts:
-                exchange.around.metrics.append(Metric(given["namespace"], name, value, told))
+                exchange.environment.metrics.append(Metric(given["namespace"], name, value, told))
 
         _watch(exchange, emit)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from infra.rehearsal import standing
+from infra.rehearsal import existing
 from infra.rehearsal.record import Change
 from plan import stack_file
 from tests.engine.life import Life
@@ -53,8 +53,8 @@ def test_the_gateway_is_what_the_stack_says(life: Life) -> None:
 def test_destroy_leaves_what_was_there_before(life: Life) -> None:
     life.destroy()
     plan, left = life.plan(), life.azure.resources.values()
-    assert [resource.id for resource in left if standing.is_ours(plan, resource.id)] == []
-    before = {resource.id for resource in standing.resources(plan)}
+    assert [resource.id for resource in left if existing.is_ours(plan, resource.id)] == []
+    before = {resource.id for resource in existing.resources(plan)}
     assert {resource.id for resource in left} == before
 
 

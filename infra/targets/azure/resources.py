@@ -10,7 +10,7 @@ from pulumi_azure_native import authorization, resources
 
 from cloud_init import bundle, user_data
 from components.access import Bastion, BastionArgs
-from components.alerts import Watch, WatchArgs
+from components.alerts import Alerts, AlertsArgs
 from components.gateway import Gateway, GatewayArgs
 from components.gateway.key_secrets import KeySecrets, KeySecretsArgs
 from components.gpu_node import GpuNode, GpuNodeArgs
@@ -47,7 +47,7 @@ def deploy(plan: AzurePlan) -> None:
     nodes, digest = _nodes(plan, ground)
     gateway = _gateway(plan, ground)
     _subscription_keys(plan, ground, gateway)
-    _watch(plan, ground)
+    _alerts(plan, ground)
     for key, value in stack_outputs(plan, gateway, nodes, digest, ground.network.nat_address).items():
         pulumi.export(key, value)
 
@@ -190,11 +190,11 @@ def _subscription_keys(plan: AzurePlan, ground: _Ground, gateway: Gateway) -> No
         )
 
 
-def _watch(plan: AzurePlan, ground: _Ground) -> None:
+def _alerts(plan: AzurePlan, ground: _Ground) -> None:
     """The logs of an existing gateway go to its owner's workspace, so alerts cannot query them."""
-    Watch(
+    Alerts(
         "watch",
-        WatchArgs(
+        AlertsArgs(
             scope=ground.scope,
             workspace_id=ground.monitoring.workspace_id,
             emails=plan.monitoring.alert_emails,

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from plan.model_azure import AzurePlan
 from simulator.apim_policies.counters import Algorithm, Counters
-from simulator.apim_policies.exchange import Metric, Surroundings
+from simulator.apim_policies.exchange import Environment, Metric
 from simulator.apim_policies.from_plan import service_of
 from simulator.apim_policies.gateway import Gateway
 from simulator.apim_policies.messages import Headers, Request, Response
@@ -158,22 +158,22 @@ class Lab:
     broken_inside: Exception | None = None
 
     def __post_init__(self) -> None:
-        around = Surroundings(
+        environment = Environment(
             counters=Counters(self.service.algorithm),
             backends=Backends(self.service.backends, self.service.pools),
             send=self._send,
             clock=lambda: self.now,
             sleep=self._sleep,
         )
-        self.gateway = self.made.beginning_anew(around) if self.made else Gateway(self.service, around)
+        self.gateway = self.made.in_environment(environment) if self.made else Gateway(self.service, environment)
 
     @property
     def counters(self) -> Counters:
-        return self.gateway.around.counters
+        return self.gateway.environment.counters
 
     @property
     def metrics(self) -> list[Metric]:
-        return self.gateway.around.metrics
+        return self.gateway.environment.metrics
 
     @property
     def last(self) -> Request:

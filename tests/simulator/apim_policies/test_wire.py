@@ -151,7 +151,7 @@ async def test_a_quota_bites_streams_and_plain_answers_alike(line: Wire, http: h
     options = {"stream_options": {"include_usage": True}} if asked else {}
     left = []
     for fields in ({}, {"stream": True, **options}):
-        line.gateway.around.counters.held.clear()
+        line.gateway.environment.counters.held.clear()
         await http.post("/v1/chat/completions", json=chat(max_tokens=5, **fields))
         probe = await http.post("/v1/completions", json={"model": MODEL, "prompt": ""})
         left.append(int(probe.headers["X-RateLimit-Remaining-Quota-Tokens"]))

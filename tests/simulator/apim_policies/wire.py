@@ -19,7 +19,7 @@ from cloud_init.bundle import prompts
 from cloud_init.bundle.wrapper_config import CURRENT, wrapper_config
 from plan.model_azure import AzurePlan
 from simulator.apim_policies.counters import Algorithm, Counters
-from simulator.apim_policies.exchange import Surroundings
+from simulator.apim_policies.exchange import Environment
 from simulator.apim_policies.gateway import Gateway
 from simulator.apim_policies.pool import Backends
 from simulator.apim_policies.server import serving
@@ -90,11 +90,11 @@ async def wire(directory: Path, algorithm: Algorithm = Algorithm.SLIDING_WINDOW,
             made = service(algorithm, **gateway)
             addresses = {backend.url: f"{direct}/v1" for backend in made.backends}
             sender = HttpSender(addresses)
-            around = Surroundings(
+            environment = Environment(
                 Counters(made.algorithm), Backends(made.backends, made.pools), sender, _clock, asyncio.sleep
             )
             lines: list[str] = []
-            front = Gateway(made, around)
+            front = Gateway(made, environment)
             async with serving(front, log=lines.append) as front_port:
                 # The gateway's own name leads back to it, as public DNS does.
                 addresses[f"https://{built.gateway.host}"] = f"http://127.0.0.1:{front_port}"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from components import queries
-from components.alerts import Watch, WatchArgs, alerts, workbook
+from components.alerts import Alerts, AlertsArgs, alerts, workbook
 from gateway_policies.entities import Entity
 from infra.reports import openapi_doc
 from tests.unit.builders import arm_id, plan, scope
@@ -21,7 +21,7 @@ WORKSPACE = arm_id("Microsoft.OperationalInsights/workspaces", "logs")
 @cache
 def build(preview: bool = False, emails: tuple[str, ...] = ("a@b.example",), gateway_logs: bool = True) -> Recording:
     return run_program(
-        lambda: Watch("watch", WatchArgs(scope(plan()), WORKSPACE, emails, gateway_logs)) and None, preview=preview
+        lambda: Alerts("watch", AlertsArgs(scope(plan()), WORKSPACE, emails, gateway_logs)) and None, preview=preview
     )
 
 

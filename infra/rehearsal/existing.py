@@ -1,4 +1,4 @@
-"""What stands in Azure before a stack comes: a VNet, a gateway of somebody else's. Put into the simulated one."""
+"""What is in Azure before the stack: an existing VNet, an existing gateway. Put into the simulated Azure."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def subscription(plan: AzurePlan) -> str:
 
 def put(plan: AzurePlan, state: Path) -> None:
     """Write it into the simulator's memory."""
-    standing = list(resources(plan))
-    if standing:
+    found = list(resources(plan))
+    if found:
         with Store(state).transaction() as azure:
-            for resource in standing:
+            for resource in found:
                 azure.put(resource)
 
 

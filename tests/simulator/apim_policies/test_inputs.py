@@ -10,7 +10,7 @@ import pytest
 
 from huddle.errors import InputError
 from infra.cli import policy_server as command
-from simulator.apim_policies import given
+from simulator.apim_policies import inputs
 
 KEY = "0123456789abcdef"
 
@@ -20,7 +20,7 @@ def test_a_file_that_holds_no_keys_is_refused_and_left_alone(tmp_path: Path, tex
     file = tmp_path / "keys.json"
     file.write_text(text)
     with pytest.raises(InputError, match="holds no subscription keys; allowed: a JSON object"):
-        given.subscription_keys(file)
+        inputs.subscription_keys(file)
     assert file.read_text() == text
 
 
@@ -28,15 +28,15 @@ def test_keys_are_kept_for_their_owner_only_even_in_a_file_that_was_open(tmp_pat
     file = tmp_path / "keys.json"
     file.write_text("{}")
     file.chmod(0o644)
-    given.keep({"chat/web": KEY}, file)
-    assert given.subscription_keys(file) == {"chat/web": KEY}
+    inputs.keep({"chat/web": KEY}, file)
+    assert inputs.subscription_keys(file) == {"chat/web": KEY}
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert [path.name for path in tmp_path.iterdir()] == ["keys.json"]
 
 
 def test_a_directory_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="can't be written: No such file"):
-        given.keep({}, tmp_path / "nowhere" / "keys.json")
+        inputs.keep({}, tmp_path / "nowhere" / "keys.json")
 
 
 @pytest.mark.parametrize(
@@ -46,15 +46,15 @@ def test_a_directory_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
 def test_a_backend_key_that_is_none_is_refused_and_not_repeated(tmp_path: Path, content: bytes, sentence: str) -> None:
     (tmp_path / "key").write_bytes(content)
     with pytest.raises(InputError, match=sentence) as caught:
-        given.backend_key(tmp_path / "key")
+        inputs.backend_key(tmp_path / "key")
     assert "two words" not in str(caught.value)
 
 
 def test_a_backend_key_may_end_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "key").write_text(f"{KEY}\n")
-    assert given.backend_key(tmp_path / "key") == KEY
+    assert inputs.backend_key(tmp_path / "key") == KEY
     with pytest.raises(InputError, match="can't be read: No such file"):
-        given.backend_key(tmp_path / "other")
+        inputs.backend_key(tmp_path / "other")
 
 
 @pytest.mark.parametrize(
@@ -63,16 +63,16 @@ def test_a_backend_key_may_end_with_its_line(tmp_path: Path) -> None:
 )
 def test_an_address_that_is_none_of_a_wrapper_is_refused(url: str) -> None:
     with pytest.raises(InputError, match=r"such as http://127\.0\.0\.1:8000"):
-        given.wrapper_url(url)
+        inputs.wrapper_url(url)
 
 
 def test_addresses_and_ports_that_are_right_pass() -> None:
-    assert given.wrapper_url("http://127.0.0.1:8000/") == "http://127.0.0.1:8000"
-    assert given.wrapper_url("http://[::1]:1") == "http://[::1]:1"
-    assert [given.port(0), given.port(65_535)] == [0, 65_535]
+    assert inputs.wrapper_url("http://127.0.0.1:8000/") == "http://127.0.0.1:8000"
+    assert inputs.wrapper_url("http://[::1]:1") == "http://[::1]:1"
+    assert [inputs.port(0), inputs.port(65_535)] == [0, 65_535]
     for wrong in (-1, 65_536):
         with pytest.raises(InputError, match="allowed: 0-65535"):
-            given.port(wrong)
+            inputs.port(wrong)
 
 
 def test_the_command_keeps_other_stacks_keys_and_creates_nothing_on_wrong_input(
@@ -93,4 +93,4 @@ def test_the_command_keeps_other_stacks_keys_and_creates_nothing_on_wrong_input(
     monkeypatch.setattr(command, "_serve", nothing)
     monkeypatch.setattr("sys.argv", [*line, "--wrapper", "http://127.0.0.1:8000"])
     assert command.main() == 0
-    assert sorted(given.subscription_keys(keys)) == ["developers/playground", "other/app"]
+    assert sorted(inputs.subscription_keys(keys)) == ["developers/playground", "other/app"]

@@ -174,6 +174,7 @@ def scenarios(folder: Path) -> tuple[int, list[str]]:
     return done.returncode, [word for word in done.stdout.split() if word in {"boot", "one", "two", "three"}]
 
 
+@pytest.mark.slow  # starts pytest four times
 def test_a_run_goes_on_with_what_has_not_passed_and_with_its_groundwork(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(SCENARIOS)
     (tmp_path / "conftest.py").write_text("")

@@ -1,17 +1,10 @@
-"""Set up for all unit tests: Pulumi's strictness and the import path of the shared helpers."""
+"""Set up for all unit tests: Pulumi's strictness and which tests take seconds."""
 
 from __future__ import annotations
 
 import os
-import sys
-from pathlib import Path
 
 import pytest
-
-# `from tests.unit.recording import …` must work however pytest is started.
-_ROOT = str(Path(__file__).resolve().parents[2])
-if _ROOT not in sys.path:
-    sys.path.insert(0, _ROOT)
 
 # An Output in an f-string must be an error, not a sentence in a resource's name (pulumi/pulumi#4650).
 os.environ["PULUMI_ERROR_OUTPUT_STRING"] = "1"
@@ -20,8 +13,11 @@ os.environ["PULUMI_ERROR_OUTPUT_STRING"] = "1"
 # Seconds each: they start processes, run the whole program or wait for deadlines. `make quick` leaves them out.
 SLOW = frozenset(
     {
+        "test_apply_failures",
+        "test_apply_model",
         "test_apply_program",
         "test_cli",
+        "test_day_zero_program",
         "test_every_setting",
         "test_gateway_api",
         "test_gateway_extra_apis",
@@ -29,6 +25,7 @@ SLOW = frozenset(
         "test_gateway_service",
         "test_gateway_writes",
         "test_graph_invariants",
+        "test_parts",
         "test_recording",
         "test_remote_node",
         "test_timeline",

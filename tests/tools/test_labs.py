@@ -112,7 +112,7 @@ def test_after_a_merge_the_change_is_what_was_merged(tree: Path) -> None:
     assert change.files(before, tree) == ["one", "two"]
 
 
-def test_on_a_line_of_commits_the_change_is_the_last_day_s(tree: Path) -> None:
+def test_on_a_line_of_commits_the_change_began_after_the_last_pause(tree: Path) -> None:
     old = commit(tree, "old", day=5)
     commit(tree, "one", day=8)
     commit(tree, "two", day=8)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import subprocess
-from datetime import datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 from infra.engine.versions import ROOT
 
 MAIN = "origin/main"
-ONE_CHANGE = timedelta(hours=24)
-"""On a line of single commits nothing says where a change began: what came within a day before its end is one."""
+PAUSE_S = 3600
+"""On a line of single commits nothing says where a change began. Those with less than an hour between them are one."""
 
 
 def base(root: Path = ROOT, main: str = MAIN) -> str | None:
     """The commit before the last change; None where the history does not reach that far.
 
-    On a branch: where it left main. On main: the first parent of a merge, else the last commit that is a day older.
+    On a branch: where it left main. On main: the first parent of a merge, else the commit before the last pause.
     """
     head = _git(root, "rev-parse", "HEAD")
     left_at = _git(root, "merge-base", "HEAD", main)
@@ -24,9 +24,11 @@ def base(root: Path = ROOT, main: str = MAIN) -> str | None:
         return left_at
     if _git(root, "rev-parse", "--verify", "--quiet", "HEAD^2"):
         return _git(root, "rev-parse", "HEAD^1")
-    ended = datetime.fromisoformat(_git(root, "show", "--no-patch", "--format=%cI", "HEAD"))
-    before = (ended - ONE_CHANGE).isoformat()
-    return _git(root, "rev-list", "--first-parent", "--max-count=1", f"--before={before}", "HEAD") or None
+    commits = [line.split() for line in _git(root, "log", "--first-parent", "--format=%H %ct").splitlines()]
+    for (_, later), (earlier, before) in pairwise(commits):
+        if int(later) - int(before) >= PAUSE_S:
+            return earlier
+    return None
 
 
 def files(since: str | None, root: Path = ROOT) -> list[str]:

@@ -125,7 +125,7 @@ def test_one_look_in_vain_does_not_end_a_service(world: Shell, monkeypatch: pyte
         return len(looks) > 1 and real(where)
 
     monkeypatch.setattr(service, "supervised", first_in_vain)
-    assert service.wait(layout(world), 120, lambda *_: None).ready
+    assert service.wait(layout(world), scaled(120), lambda *_: None).ready
     assert process.wait(scaled(120)) == 0
 
 

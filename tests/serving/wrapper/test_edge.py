@@ -316,10 +316,9 @@ async def test_nothing_is_left_of_requests_and_probes_that_have_ended(make_wrapp
     for _ in range(20):
         await wrapper.service.probe.ask()
     await wrapper.until(lambda: wrapper.service.running == 0)
-    await asyncio.sleep(0.3)
-    after = living(RequestReader), living(UpstreamConnection)
-    assert after[0] <= before[0] + 3  # the connections that are open now
-    assert after[1] <= before[1] + 3
+    open_now = 3
+    await wrapper.until(lambda: living(RequestReader) <= before[0] + open_now)
+    await wrapper.until(lambda: living(UpstreamConnection) <= before[1] + open_now)
 
 
 async def test_engine_connections_that_nobody_needs_are_closed(wrapper: Wrapper) -> None:

@@ -206,9 +206,10 @@ async def test_sighup_reloads_without_dropping_a_stream(tmp_path: Path) -> None:
 async def test_metrics_have_an_address_of_their_own(tmp_path: Path) -> None:
     async with fake_engine() as engine, running(tmp_path, engine) as program:
         assert (await program.http.post("/v1/chat/completions", json=CHAT)).status_code == 200
-        await asyncio.sleep(0.1)  # ended requests are booked a moment later
-        async with httpx.AsyncClient() as http:
-            text = (await http.get(f"http://127.0.0.1:{program.metrics_port}/metrics")).text
+        async with httpx.AsyncClient() as http, asyncio.timeout(scaled(30)):
+            text = ""
+            while "huddle_wrapper_overhead_seconds_count 1.0" not in text:  # ended requests are booked a moment later
+                text = (await http.get(f"http://127.0.0.1:{program.metrics_port}/metrics")).text
             other = await http.get(f"http://127.0.0.1:{program.metrics_port}/v1/models")
         assert other.status_code == 404
         assert (await program.http.get("/metrics")).status_code == 404

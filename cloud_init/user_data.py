@@ -12,6 +12,7 @@ from cloud_init import disks
 from cloud_init.bundle import node_facts
 from cloud_init.files import NodeFile, text_file
 from cloud_init.templating import render, text
+from huddle.errors import InputError
 from plan.model import FleetPlan, Login, NodePlan
 
 CUSTOM_DATA_LIMIT = 65_535
@@ -19,7 +20,7 @@ CUSTOM_DATA_LIMIT = 65_535
 APPLY_PROGRAM = f"{disks.PROGRAMS}/huddle-apply"
 
 
-class CustomDataTooLargeError(ValueError):
+class CustomDataTooLargeError(InputError):
     """The rendered user-data would be refused by Azure."""
 
 
@@ -45,8 +46,8 @@ def custom_data(plan: FleetPlan, node: NodePlan, login: Login) -> str:
     encoded = base64.b64encode(user_data(plan, node, login).encode()).decode()
     if len(encoded) > CUSTOM_DATA_LIMIT:
         raise CustomDataTooLargeError(
-            f"customData of {node.name} has {len(encoded)} bytes; Azure allows {CUSTOM_DATA_LIMIT}. "
-            "Move files from day 0 into the bundle"
+            f"customData of {node.name} has {len(encoded)} bytes; Azure allows {CUSTOM_DATA_LIMIT}; "
+            "give fewer access.ssh_public_keys, or move files from day 0 into the bundle"
         )
     return encoded
 

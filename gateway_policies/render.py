@@ -22,6 +22,7 @@ from lxml import etree
 from gateway_policies.entities import Entity, KeyParameter
 from gateway_policies.rules import violations
 from gateway_policies.source import PolicyFault, lines, read
+from huddle.errors import InputError
 from plan.model_gateway import GatewayPlan, GatewayProduct
 
 _INDENT = "  "
@@ -31,7 +32,7 @@ Values = Mapping[str, object]
 Parts = Mapping[str, Sequence[etree._Element]]
 
 
-class PolicyError(ValueError):
+class PolicyError(InputError):
     """A policy file of this program is wrong; nothing a user's input can cause."""
 
 

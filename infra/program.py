@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from huddle import registry
-from huddle.errors import Fault, InputError
+from huddle.errors import Fault, HuddleError, InputError
 from infra import targets
 from plan import stack_file
 from plan.engines import with_engines
@@ -54,7 +54,7 @@ def main() -> None:
     """Register the stack's resources with the Pulumi engine that runs this program.
 
     Raises:
-        pulumi.RunError: the stack's configuration is wrong; nothing has been registered.
+        pulumi.RunError: `infra validate` refuses the stack; nothing has been registered.
     """
     import pulumi  # noqa: PLC0415 - the command line reads plans without Pulumi
     from pulumi.runtime.config import CONFIG, is_config_secret  # noqa: PLC0415
@@ -62,10 +62,9 @@ def main() -> None:
     stack, config = pulumi.get_stack(), CONFIG.get()
     try:
         stack_file.refuse_plain_secrets(filter(is_config_secret, config), config, stack)
-        plan = plan_of(stack_file.from_pulumi(config, stack), stack)
-    except InputError as error:
+        register(plan_of(stack_file.from_pulumi(config, stack), stack))
+    except HuddleError as error:
         raise pulumi.RunError(str(error)) from None
-    register(plan)
 
 
 def register(plan: FleetPlan) -> None:

@@ -4,7 +4,7 @@ apply/                      the program that applies it (`python3 apply DIGEST`)
 bin/                        commands of the node
 rootfs/                     files that go to the same path below /
 wheels/  requirements/      our package; hash-locked libraries
-registry/                   the served models' registry entries
+registry/                   the served models' registry entries and chat templates
 prompts/                    system prompts of models and products
 nodes/<host name>/          what is a node's own: node.json, model.json, wrapper.yaml, environment files
 """

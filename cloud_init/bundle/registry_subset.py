@@ -8,12 +8,17 @@ from typing import Any
 import yaml
 
 from cloud_init.bundle import served as catalogue
+from huddle.registry.prompts import find_chat_template
 from huddle.registry.schema import Entry
 from plan.model import FleetPlan
 
 
 def files(plan: FleetPlan) -> Iterator[tuple[str, bytes]]:
-    """`registry/models.yaml`: base models of all served names, and the served aliases."""
+    """`registry/models.yaml`: base models of all served names, and the served aliases. Beside it their chat templates.
+
+    Raises:
+        RegistryError: a chat template that an entry names is not beside the shipped registry.
+    """
     known = catalogue.known()
     served = [known.resolve(model.name) for model in plan.serving.models]
     document = {
@@ -22,6 +27,9 @@ def files(plan: FleetPlan) -> Iterator[tuple[str, bytes]]:
     }
     present = {section: entries for section, entries in document.items() if entries}
     yield "registry/models.yaml", yaml.safe_dump(present, sort_keys=False, allow_unicode=True).encode()
+    for model in {one.model.name: one.model for one in served}.values():
+        if template := find_chat_template(known, model):
+            yield f"registry/models/{model.store_directory}/{model.chat_template}", template.read_bytes()
 
 
 def _entry(entry: Entry) -> dict[str, Any]:

@@ -80,7 +80,7 @@ def _services(plan: FleetPlan, node: NodePlan, code: Mapping[Unit, tuple[str, ..
             restart_on=(
                 _unit_file(Unit.VLLM),
                 f"{own}/engine.env",
-                "registry/models.yaml",
+                "registry/",
                 libraries,
                 *code[Unit.VLLM],
             ),

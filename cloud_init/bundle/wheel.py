@@ -82,7 +82,9 @@ def _package_files(source: Path, package: str) -> Iterator[tuple[str, bytes]]:
 
 
 def _foreign(path: Path) -> bool:
-    """Whether a data file describes an engine that GPU nodes do not run: 30 KB that no node reads."""
+    """Whether no node reads a data file: it is of an engine that GPU nodes do not run, or lies beside the registry."""
+    if path.suffix == ".jinja":
+        return True
     return path.parent.name == "engine" and path.stem != f"vllm-{versions.load().engine.vllm}"
 
 

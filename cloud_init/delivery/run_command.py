@@ -11,6 +11,7 @@ from cloud_init.bundle.node_facts import DEADLINES_S
 from cloud_init.huddle_apply.layout import Layout
 from cloud_init.templating import render
 from cloud_init.user_data import APPLY_PROGRAM
+from huddle.errors import InputError
 from plan.model import FleetPlan, NodePlan
 
 SCRIPT_LIMIT_BYTES = 192 * 1024
@@ -19,7 +20,7 @@ _COLUMNS = 1_000
 """Of base85 in a line: shorter ones cost more for their ends. (base64 would take 6 % more.)"""
 
 
-class ScriptTooLargeError(ValueError):
+class ScriptTooLargeError(InputError):
     """The bundle has outgrown what we are willing to send as a run command."""
 
 
@@ -43,7 +44,8 @@ def script(plan: FleetPlan, node: NodePlan, bundle: Bundle, vault_uri: str, iden
     if len(rendered) > SCRIPT_LIMIT_BYTES:
         raise ScriptTooLargeError(
             f"the run-command script of {node.name} has {len(rendered)} bytes, allowed: {SCRIPT_LIMIT_BYTES}. "
-            "Largest files of the bundle: " + ", ".join(f"{path} ({size})" for path, size in bundle.largest(5))
+            f"Largest files of the bundle: {', '.join(f'{path} ({size})' for path, size in bundle.largest(5))}; "
+            "shorten system prompts, or set access.delivery to ssh"
         )
     return rendered
 

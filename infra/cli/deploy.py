@@ -12,8 +12,9 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from huddle.errors import HuddleError
 from infra import targets
-from infra.cli import stack_secrets
+from infra.cli import edge, stack_secrets
 from infra.engine import Engine, EngineUnavailableError, locate
 from infra.engine.versions import ROOT
 from infra.operations.failures import Failure
@@ -133,5 +134,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run_pulumi(engine, [options.action, "--stack", options.stack, *options.flags], options.stack)
 
 
+def run() -> int:
+    """`main`, where an error ends as its sentences: `infra validate` finds most of them before."""
+    try:
+        return main()
+    except HuddleError as error:
+        return edge.say(error)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run())

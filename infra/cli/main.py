@@ -13,8 +13,9 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.console import Console
 
-from huddle.errors import Fault, InputError
+from huddle.errors import Fault, HuddleError, InputError
 from infra import program, targets
+from infra.cli import edge
 from infra.cli import gateway as gateway_cli
 from plan import stack_file
 
@@ -30,7 +31,6 @@ app.add_typer(gateway_cli.keys, name="keys")
 app.command()(gateway_cli.products)
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
-EXIT_INPUT = 2
 EXIT_INTERRUPTED = 130
 
 
@@ -38,10 +38,8 @@ def main() -> None:
     """Run the command line."""
     try:
         app()
-    except InputError as error:
-        for fault in error.faults:
-            print(f"error: {fault}", file=sys.stderr)
-        sys.exit(EXIT_INPUT)
+    except HuddleError as error:
+        sys.exit(edge.say(error))
 
 
 def _print_json(value: Any) -> None:
@@ -57,12 +55,13 @@ def stacks(as_json: Json = False) -> None:
 
 @app.command()
 def validate(stack: Stack = "dev", as_json: Json = False) -> None:
-    """Check a stack file, every rule included."""
+    """Check a stack: its file, every rule, and all that `up` would send."""
     if as_json:
         _validate_as_json(stack)
         return
     plan = program.load_plan(stack)
     target = targets.of(plan.target)
+    target.check(plan)
     for warning in target.warnings(plan):
         typer.echo(f"warning: {warning}", err=True)
     typer.echo(f"{stack_file.label(stack)} is valid: {target.headline(plan)}")
@@ -70,10 +69,11 @@ def validate(stack: Stack = "dev", as_json: Json = False) -> None:
 
 def _validate_as_json(stack: str) -> None:
     try:
-        program.load_plan(stack)
-    except InputError as error:
+        plan = program.load_plan(stack)
+        targets.of(plan.target).check(plan)
+    except HuddleError as error:
         _print_json({"stack": stack, "valid": False, "faults": [vars(fault) for fault in error.faults]})
-        raise typer.Exit(EXIT_INPUT) from None
+        raise typer.Exit(error.exit_code) from None
     _print_json({"stack": stack, "valid": True, "faults": []})
 
 

@@ -17,7 +17,8 @@ from pathlib import Path
 import uvloop
 
 from gateway_policies.source import PolicyFault
-from huddle.errors import InputError
+from huddle.errors import HuddleError
+from infra.cli import edge
 from infra.program import load_azure_plan
 from simulator.apim_policies import inputs
 from simulator.apim_policies.counters import Counters
@@ -50,9 +51,8 @@ def main() -> int:
         service = service_of(plan, backend_key=backend_key, keys=known)
         inputs.keep(known | _keys_of(service), asked.keys)
         uvloop.run(_serve(service, wrapper, port, asked.keys))
-    except InputError as error:
-        print(*(f"error: {fault}" for fault in error.faults), sep="\n", file=sys.stderr)
-        return EXIT_INPUT
+    except HuddleError as error:
+        return edge.say(error)
     except (OSError, ValueError, PolicyFault) as error:  # a fragment may hold what the lab does not know
         print(f"error: {error}", file=sys.stderr)
         return EXIT_INPUT

@@ -18,8 +18,11 @@ class TargetModule(Protocol):
     def complete(self, plan: Any, settings: Any, root: Path, file: str) -> Any:
         """The plan with what is read from files of the project; raises InputError."""
 
+    def check(self, plan: Any) -> None:
+        """Make all that `deploy` makes by itself, so that what `up` would refuse is refused now; raises InputError."""
+
     def deploy(self, plan: Any) -> None:
-        """Register every resource and export the stack's outputs."""
+        """Register every resource and export the stack's outputs; raises what `check` raises, before the first one."""
 
     def headline(self, plan: Any) -> str:
         """What the stack is, in a few words: `2 x Standard_NC40ads_H100_v5 in eastus2`."""

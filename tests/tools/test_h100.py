@@ -41,7 +41,7 @@ def test_the_generated_model_has_the_size_that_the_planner_counts():
 
 def test_the_launcher_takes_the_generated_files(tmp_path):
     directory = model_files.write(tmp_path, "Qwen2.5-7B-Instruct", weights=False)
-    files.check(load_registry().models["qwen2.5-7b"], directory)
+    files.check(directory)
     tokenizer = json.loads((directory / "tokenizer.json").read_text())
     ids = [*tokenizer["model"]["vocab"].values(), *(token["id"] for token in tokenizer["added_tokens"])]
     assert sorted(ids) == list(range(152_064))

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from infra.reports.cost import Estimate
 
 __all__ = [
+    "check",
     "complete",
     "deploy",
     "estimate",
@@ -35,6 +36,13 @@ EXAMPLE_KEY_COMMENT = "replace-this-example-key"
 def complete(plan: AzurePlan, settings: AzureSettings, root: Path, file: str) -> AzurePlan:
     """The plan with the operator's policy fragments."""
     return with_fragments(plan, settings.gateway.policy_fragments, root, file)
+
+
+def check(plan: AzurePlan) -> None:
+    """Bundle, day 0, scripts and policies, with their limits."""
+    from infra.targets.azure import artifacts  # noqa: PLC0415 - reads policies and wheel, which few commands need
+
+    artifacts.make(plan)
 
 
 def deploy(plan: AzurePlan) -> None:

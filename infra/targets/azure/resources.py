@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import pulumi
 from pulumi_azure_native import authorization, resources
 
-from cloud_init import bundle, user_data
 from components.access import Bastion, BastionArgs
 from components.alerts import Alerts, AlertsArgs
 from components.gateway import Gateway, GatewayArgs
@@ -20,7 +19,8 @@ from components.network import Network, NetworkArgs
 from components.private_dns import PrivateDns, PrivateDnsArgs
 from components.scope import StackScope
 from components.secrets import Secrets, SecretsArgs
-from infra.targets.azure import delivery
+from infra.targets.azure import artifacts, delivery
+from infra.targets.azure.artifacts import Artifacts
 from infra.targets.azure.delivery import Delivered
 from infra.targets.azure.outputs import stack_outputs
 from plan.azure_network import PrivateLink
@@ -41,14 +41,19 @@ class _Ground:
 
 
 def deploy(plan: AzurePlan) -> None:
-    """Register every resource of the plan and export the stack's outputs."""
+    """Register every resource of the plan and export the stack's outputs.
+
+    Raises:
+        InputError: what the plan asks for cannot be made; nothing has been registered.
+    """
+    made = artifacts.make(plan)
     ground = _ground(plan)
     _bastion(plan, ground)
-    nodes, digest = _nodes(plan, ground)
+    nodes = _nodes(plan, ground, made)
     gateway = _gateway(plan, ground)
     _subscription_keys(plan, ground, gateway)
     _alerts(plan, ground)
-    for key, value in stack_outputs(plan, gateway, nodes, digest, ground.network.nat_address).items():
+    for key, value in stack_outputs(plan, gateway, nodes, made.bundle.digest, ground.network.nat_address).items():
         pulumi.export(key, value)
 
 
@@ -124,9 +129,9 @@ def _bastion(plan: AzurePlan, ground: _Ground) -> None:
     )
 
 
-def _nodes(plan: AzurePlan, ground: _Ground) -> tuple[list[Delivered], str]:
+def _nodes(plan: AzurePlan, ground: _Ground, made: Artifacts) -> list[Delivered]:
     """The GPU nodes, one after the other when they share a disk: Azure locks a disk while it attaches."""
-    built = bundle.build(plan)
+    built = made.bundle
     vms: list[GpuNode] = []
     delivered: list[Delivered] = []
     needed = [ground.network.ready, *ground.secrets.ready, *ground.store.ready]
@@ -141,7 +146,7 @@ def _nodes(plan: AzurePlan, ground: _Ground) -> tuple[list[Delivered], str]:
                 identity_id=ground.secrets.node_identity_id,
                 model_disk_id=ground.store.disk_id,
                 model_disk_lun=plan.store.lun,
-                custom_data=user_data.custom_data(plan, node, plan.compute.login),
+                custom_data=made.custom_data[node.name],
                 apply_script=delivery.run_command_script(plan, node, built, ground.secrets),
                 part_scripts=delivery.part_scripts(plan, built),
                 bundle_digest=built.digest,
@@ -152,7 +157,7 @@ def _nodes(plan: AzurePlan, ground: _Ground) -> tuple[list[Delivered], str]:
         )
         vms.append(vm)
         delivered.append(delivery.deliver(plan, node, vm, built, needed))
-    return delivered, built.digest
+    return delivered
 
 
 def _gateway(plan: AzurePlan, ground: _Ground) -> Gateway:

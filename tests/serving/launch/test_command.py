@@ -45,6 +45,7 @@ def request(name: str, **changes) -> LaunchRequest:
         gpu="h100-nvl",
         vllm_version=PINS[0],
         workspace="/mnt/nvme/workspace",
+        chat_template=f"/opt/{model.store_directory}/{model.chat_template}" if model.chat_template else None,
         max_model_len=model.max_model_len,
         max_num_seqs=model.max_num_seqs,
         utilization=model.gpu_memory_utilization,
@@ -92,7 +93,7 @@ class TestExactCommand:
         assert shlex.join(command.build(request("llama-3.2-3b", front_ends=4)).argv) == (
             "vllm serve /mnt/models/Llama-3.2-3B-Instruct --served-model-name llama-3.2-3b hl --host 127.0.0.1 "
             "--port 5005 --shutdown-timeout 10 --api-server-count 4 "
-            "--chat-template /mnt/models/Llama-3.2-3B-Instruct/chat_template.jinja --dtype auto "
+            "--chat-template /opt/Llama-3.2-3B-Instruct/chat_template.jinja --dtype auto "
             "--tensor-parallel-size 1 --pipeline-parallel-size 1 --gpu-memory-utilization 0.9 --max-model-len 4096 "
             "--enable-auto-tool-choice --tool-call-parser llama3_json"
         )

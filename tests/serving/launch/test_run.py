@@ -315,7 +315,17 @@ class TestModelFiles:
     def test_a_missing_chat_template(self, world):
         text = (world.root / "models.yaml").read_text()
         (world.root / "models.yaml").write_text(text + "    chat-template: chat_template.jinja\n")
-        assert "the chat template of 'tiny' is missing; put it there or drop" in world.refused()
+        assert "the chat template of 'tiny' is missing; looked for" in world.refused()
+
+    def test_the_chat_template_beside_the_registry_wins_over_the_models_own(self, world):
+        text = (world.root / "models.yaml").read_text()
+        (world.root / "models.yaml").write_text(text + "    chat-template: chat_template.jinja\n")
+        own, carried = (folder / "chat_template.jinja" for folder in (world.model, world.root / "models" / "tiny"))
+        for template in (own, carried):
+            template.parent.mkdir(parents=True, exist_ok=True)
+            template.write_text("{{ messages }}")
+            code, output = world.launch("--dry-run").finish()
+            assert code == 0 and f"--chat-template {template}" in output
 
     def test_the_first_store_with_the_model_wins(self, tmp_path):
         model = registry.load().models["qwen3-8b"]

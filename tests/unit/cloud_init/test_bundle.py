@@ -6,6 +6,7 @@ import dataclasses
 import io
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -176,9 +177,25 @@ def test_the_engine_is_laid_out_as_the_plan_says() -> None:
     assert " --tp 8 --pp 2 " in environment("distributed", HEAD, "engine.env")["HUDDLE_LAUNCH_WORDS"]
 
 
+def registry_files(kind: str) -> dict[str, bytes]:
+    """A bundle's registry and what lies beside it."""
+    files = built(kind).files.items()
+    return {path.removeprefix("registry/"): content for path, content in files if path.startswith("registry/")}
+
+
+def test_huddle_launch_takes_the_chat_template_of_the_bundle(tmp_path: Path) -> None:
+    rendered.write(registry_files("dev"), tmp_path)
+    line = [rendered.MODEL, "--registry", str(tmp_path / "models.yaml"), "--store", str(tmp_path), "--gpu", "h100-nvl"]
+    argv = json.loads(CliRunner().invoke(launch, [*line, "--dry-run", "--json"]).stdout)["argv"]
+    template = Path(argv[argv.index("--chat-template") + 1])
+    assert template == tmp_path / "models" / "Llama-3.2-3B-Instruct" / "chat_template.jinja"
+    shipped = registry.DEFAULT_PATH.parent / template.relative_to(tmp_path)
+    assert template.read_bytes() == shipped.read_bytes()
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_huddle_launch_takes_the_words_of_the_unit(kind: str, tmp_path: Path) -> None:
-    rendered.write({"models.yaml": built(kind).files["registry/models.yaml"]}, tmp_path)
+    rendered.write(registry_files(kind), tmp_path)
     words = environment(kind, HEAD, "engine.env")["HUDDLE_LAUNCH_WORDS"].replace(
         "/opt/huddle/current/registry", str(tmp_path)
     )
@@ -352,6 +369,17 @@ def test_a_change_restarts_what_is_made_from_it(
     before, after = fingerprints(), fingerprints(**changes)
     assert {unit for unit in after if after[unit][0] != before[unit][0]} == restarted
     assert {unit for unit in after if after[unit][1] != before[unit][1]} == reloaded
+
+
+def test_another_chat_template_restarts_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = fingerprints()
+    shutil.copytree(registry.DEFAULT_PATH.parent, tmp_path / "data")
+    template = tmp_path / "data" / "models" / "Llama-3.2-3B-Instruct" / "chat_template.jinja"
+    template.write_text("{{ messages }}", encoding="utf-8")
+    known = registry.load(tmp_path / "data" / "models.yaml")
+    monkeypatch.setattr(catalogue, "known", lambda: known)
+    after = fingerprints()
+    assert {unit for unit in after if after[unit] != before[unit]} == {Unit.VLLM}
 
 
 def test_the_wrappers_code_does_not_restart_the_engine() -> None:

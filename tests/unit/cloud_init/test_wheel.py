@@ -75,6 +75,7 @@ def test_it_holds_the_nodes_programs_and_the_packages_data() -> None:
     assert "huddle/data/versions.yaml" in names
     assert not [name for name in names if "__pycache__" in name or name.endswith(".pyc")]
     assert not [name for name in names if name.startswith("huddle/client/")]
+    assert not any(name.endswith(".jinja") for name in names), "a chat template comes beside the bundle's registry"
     assert "huddle/data/engine/vllm-0.32.0.json" not in names, "no node runs the engine for the CPU"
 
 

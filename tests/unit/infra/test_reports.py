@@ -245,7 +245,8 @@ def test_a_value_without_a_json_form_is_an_error_and_no_guess() -> None:
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_plan_on_a_terminal(stack: str, width: int) -> None:
     built = load_plan(stack)
-    text = screen(plan_json.show, built, width)
+    summary = azure_summary.summary(built)
+    text = screen(lambda plan, console: plan_json.show(plan, summary, console), built, width)
     assert max(len(line) for line in text.splitlines()) <= width
     for node in built.nodes:
         assert node.name in text

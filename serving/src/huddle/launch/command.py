@@ -65,14 +65,13 @@ def _server_words(request: LaunchRequest) -> list[str]:
     """The HTTP server's side; a headless follower has none."""
     if not request.node.leads:
         return []
-    model = request.served.model
     words = ["--served-model-name", *request.served_names, "--host", request.host, "--port", str(request.port)]
     timeout_s = request.shutdown_timeout_s
     words += ["--shutdown-timeout", str(min(timeout_s, drain.STOP_S) if drain.by_launcher(request) else timeout_s)]
     if request.front_ends > 1:
         words += ["--api-server-count", str(request.front_ends)]
-    if model.chat_template:
-        words += ["--chat-template", str(PurePosixPath(request.model_path) / model.chat_template)]
+    if request.chat_template:
+        words += ["--chat-template", request.chat_template]
     return words
 
 

@@ -14,8 +14,8 @@ from huddle.launch.command import build
 from huddle.launch.request import Device, Executor, LaunchRequest, Node
 from huddle.planner import FitResult, speed
 from huddle.planner.memory import weight_bytes
-from huddle.registry import Served, files
-from huddle.registry.prompts import FileMissingError, read_system_prompt
+from huddle.registry import Model, Registry, Served, files
+from huddle.registry.prompts import FileMissingError, find_chat_template, read_system_prompt
 
 DEFAULT_GPU = "h100-nvl"  # what a dry run without a GPU assumes (docs/facts/original-systems.md#two-nodes-in-azure)
 SLOW_DISK_GB_PER_S = 0.5  # slower than any disk in the plan (612 MB/s is Azure's slowest), for the start's deadline
@@ -80,7 +80,7 @@ def prepare(options: Options, *, dry: bool) -> Prepared:
     remarks: list[str] = []
     directory, path = _model_path(options, served, remarks, dry=dry)
     if directory:
-        files.check(model, directory)
+        files.check(directory)
     with contextlib.suppress(FileMissingError):  # a bundle brings its own; an empty one is a mistake wherever it lies
         read_system_prompt(known, served, options.stores)
     tensor = options.tensor or model.tensor_parallel_size
@@ -106,6 +106,7 @@ def prepare(options: Options, *, dry: bool) -> Prepared:
         utilization=options.utilization or model.gpu_memory_utilization,
         shutdown_timeout_s=options.shutdown_timeout_s,
         program=options.program,
+        chat_template=_chat_template(known, model, directory, path, dry=dry),
         ray_token_file=_ray_token(options),
         front_ends=options.front_ends or 1,
     )
@@ -184,6 +185,16 @@ def _model_path(options: Options, served: Served, remarks: list[str], *, dry: bo
         )
     remarks.append(f"the model's files are not here; the command says where they belong: {looked[-1]}")
     return None, looked[-1]
+
+
+def _chat_template(known: Registry, model: Model, directory: Path | None, path: str, *, dry: bool) -> str | None:
+    try:
+        found = find_chat_template(known, model, directory)
+    except FileMissingError:
+        if directory or not dry:
+            raise
+        found = Path(path) / str(model.chat_template)  # among the files that a dry run supposes
+    return str(found) if found else None
 
 
 def _node(options: Options, world: int, *, dry: bool) -> Node:

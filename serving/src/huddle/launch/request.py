@@ -66,6 +66,7 @@ class LaunchRequest:
     shutdown_timeout_s: int = 120
     ready_timeout_s: int = 600  # vLLM's default
     program: str = "vllm"
+    chat_template: str | None = None  # its file; the tokenizer's own when there is none
     ray_token_file: str | None = None  # of a Ray cluster that asks for a token
 
     @property

@@ -10,9 +10,10 @@ from rich.console import Console
 from rich.table import Table
 
 from huddle import engine, registry, shapes, versions
+from huddle.errors import InputError
 from huddle.publish import cli as publishing
 from huddle.registry import Registry, RegistryError, Served, files
-from huddle.registry.prompts import read_model_info, read_system_prompt
+from huddle.registry.prompts import find_chat_template, read_model_info, read_system_prompt
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -112,11 +113,12 @@ def _problems(known: Registry, served: Served, stores: list[Path]) -> list[str]:
             f"{known.path}: models.{served.name}.extra-args: {o}" for o in pinned.objections(served.model.extra_args)
         ]
     directory = files.locate(served.model, stores)
-    if directory:
-        try:
-            files.check(served.model, directory)
-        except files.ModelFilesError as error:
-            found += error.sentences
+    try:
+        find_chat_template(known, served.model, directory)
+        if directory:
+            files.check(directory)
+    except InputError as error:
+        found += error.sentences
     return found
 
 

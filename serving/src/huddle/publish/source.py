@@ -41,7 +41,7 @@ def of_model(served: Served, directory: Path) -> Source:
     """
     if not directory.is_dir():
         raise SourceError(f"{directory}: is no directory; give the one that holds {served.name}'s config.json")
-    files.check(served.model, directory)
+    files.check(directory)
     return Source(served.name, served.model.store_directory, dict(_found(directory)))
 
 

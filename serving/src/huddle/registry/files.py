@@ -36,8 +36,8 @@ def check_stores(stores: Sequence[Path]) -> None:
         )
 
 
-def check(model: Model, directory: Path) -> None:
-    """Check config, weights, tokenizer and chat template of a model's directory.
+def check(directory: Path) -> None:
+    """Check config, weights and tokenizer of a model's directory.
 
     Raises:
         ModelFilesError: naming the first file that is missing, cut short or not readable.
@@ -46,11 +46,6 @@ def check(model: Model, directory: Path) -> None:
     _check_weights(directory)
     if not any((directory / name).is_file() for name in TOKENIZERS):
         raise ModelFilesError(f"{directory}: no tokenizer; one of {', '.join(TOKENIZERS)} must be there")
-    if model.chat_template and not (directory / model.chat_template).is_file():
-        raise ModelFilesError(
-            f"{directory / model.chat_template}: the chat template of {model.name!r} is missing; put it there or drop "
-            "'chat-template' from the registry to use the tokenizer's own"
-        )
 
 
 def _check_weights(directory: Path) -> None:

@@ -1,4 +1,4 @@
-"""System prompts and model cards: small files that lie in a model store, or beside the registry for shipped ones."""
+"""System prompts, model cards and chat templates: small files in a model store, or beside the registry."""
 
 import hashlib
 import json
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from huddle.registry.loader import Registry, RegistryError, Served
+from huddle.registry.schema import Model
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class SystemPrompt:
 
 
 class FileMissingError(RegistryError):
-    """A prompt or card that an entry names is in no store."""
+    """A prompt, card or template that an entry names is in no store."""
 
 
 def read_system_prompt(registry: Registry, served: Served, stores: Sequence[Path] = ()) -> SystemPrompt | None:
@@ -68,6 +69,35 @@ def read_model_info(registry: Registry, served: Served, stores: Sequence[Path] =
     return card
 
 
+def find_chat_template(registry: Registry, model: Model, directory: Path | None = None) -> Path | None:
+    """The chat template that a model's entry names; None where it names none, and the tokenizer's own counts.
+
+    The one beside the registry wins: a bundle carries it, and the engine restarts when it changes. Else it lies among
+    the model's files, in `directory`.
+
+    Raises:
+        RegistryError: when the file is missing, empty or not UTF-8.
+    """
+    if model.chat_template is None:
+        return None
+    carried = registry.path.parent / "models" / model.store_directory
+    candidates = [folder / model.chat_template for folder in (carried, directory) if folder is not None]
+    path = next((candidate for candidate in candidates if candidate.is_file()), None)
+    what = f"the chat template of {model.name!r}"
+    if path is None:
+        raise FileMissingError(
+            f"{what} is missing; looked for {', '.join(map(str, candidates))}; put it there, or drop 'chat-template' "
+            "from the registry to use the tokenizer's own"
+        )
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RegistryError(f"{path}: cannot read {what} as UTF-8 text ({error})") from error
+    if not text.strip():
+        raise RegistryError(f"{path}: {what} is empty; write one, or drop 'chat-template' to use the tokenizer's own")
+    return path
+
+
 def _find(registry: Registry, served: Served, name: str, stores: Sequence[Path], what: str) -> Path:
     below = Path(served.entry.store_directory) / name
     candidates = [store / below for store in (*stores, registry.path.parent / "models")]
@@ -75,4 +105,4 @@ def _find(registry: Registry, served: Served, name: str, stores: Sequence[Path],
         if candidate.is_file():
             return candidate
     looked = ", ".join(str(candidate) for candidate in candidates)
-    raise FileMissingError(f"the {what} of {served.name!r} is missing; looked for {looked}")
+    raise FileMissingError(f"the {what} of {served.name!r} is missing; looked for {looked}; put it there")

@@ -1,0 +1,42 @@
+"""What the program makes by itself before it registers anything: bundle, day 0, scripts, policies. No Pulumi.
+
+`infra validate` makes them as `pulumi up` does, so what stops one stops the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cloud_init import bundle, user_data
+from cloud_init.bundle import Bundle
+from cloud_init.delivery import run_command
+from gateway_policies.extra_apis import rendered
+from plan.model_azure import AzurePlan
+from plan.vocabulary import Delivery
+
+_CLIENT_ID = "00000000-0000-0000-0000-000000000000"
+"""As long as any identity's."""
+
+
+@dataclass(frozen=True)
+class Artifacts:
+    """The bundle of all nodes, and each node's customData by its name."""
+
+    bundle: Bundle
+    custom_data: Mapping[str, str]
+
+
+def make(plan: AzurePlan) -> Artifacts:
+    """Make everything, and see that Azure would take it.
+
+    Raises:
+        InputError: a file that the registry names is missing or wrong, or something is larger than Azure takes.
+    """
+    rendered(plan.gateway)
+    built = bundle.build(plan)
+    if plan.access.delivery is Delivery.RUN_COMMAND:  # over SSH nothing has a limit
+        vault_uri = f"https://{plan.names.key_vault}.vault.azure.net/"
+        for node in plan.nodes:
+            run_command.script(plan, node, built, vault_uri, _CLIENT_ID)
+    return Artifacts(built, {node.name: user_data.custom_data(plan, node, plan.compute.login) for node in plan.nodes})

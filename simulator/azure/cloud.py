@@ -21,7 +21,8 @@ from simulator.azure.injected_fault import InjectedFault
 from simulator.azure.outputs import build_outputs
 from simulator.azure.paths import group_of, parent_of, path_of
 from simulator.azure.redaction import mark, private_texts, redact, restore, scrub, secret_texts
-from simulator.azure.rules import Op, references, rules_for
+from simulator.azure.rules import Op, rules_for
+from simulator.azure.rules.network import references
 from simulator.azure.schema import ResourceSchema
 from simulator.azure.settings import Settings
 from simulator.azure.store import OperationRecord, Resource, State, Store, now

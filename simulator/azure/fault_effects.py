@@ -18,8 +18,8 @@ from simulator.azure.faults import (
 )
 from simulator.azure.injected_fault import InjectedFault
 from simulator.azure.rules.base import Op
-from simulator.azure.rules.quota import exceeded
-from simulator.azure.rules.sizes import family_of, vcpus_of
+from simulator.azure.rules.compute.quota import exceeded
+from simulator.azure.rules.compute.sizes import family_of, vcpus_of
 from simulator.plugin.values import dig
 
 

@@ -7,7 +7,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from simulator.azure.rules import policy_xml
+from simulator.azure.rules.apim import policy_xml
 from tests.simulator import builders as b
 from tests.simulator.engine import RefusedError
 from tests.simulator.gateway_builders import backend, policy_inputs, product, product_policy

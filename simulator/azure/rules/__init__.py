@@ -9,20 +9,20 @@ from simulator.azure.rules.base import Op, Rules, imitated, rules_for
 __all__ = ["Op", "Rules", "imitated", "rules_for"]
 
 for _area in (
-    "apim_backends",
-    "apim_entities",
-    "apim_policy",
-    "apim_service",
-    "compute_disk",
-    "compute_vm",
+    "apim.backends",
+    "apim.entities",
+    "apim.policy",
+    "apim.service",
+    "compute.disk",
+    "compute.vm",
     "identity",
     "keyvault",
-    "network_access",
-    "network_parts",
-    "network_vnet",
+    "network.access",
+    "network.parts",
+    "network.vnet",
     "operations",
     "resources",
-    "run_command",
+    "compute.run_command",
     "storage",
 ):
     import_module(f"{__name__}.{_area}")

@@ -19,7 +19,7 @@ from gateway_policies.rules import SECTIONS
 from gateway_policies.source import PolicyFault
 from huddle.wrapper.access import auth
 from huddle.wrapper.config import TimeoutsConfig
-from simulator.azure.rules import policy_xml
+from simulator.azure.rules.apim import policy_xml
 from tests.unit.builders import plan
 
 AZURE_CUTS_SILENCE_S = 240

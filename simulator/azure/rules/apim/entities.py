@@ -14,8 +14,8 @@ from typing import Any, ClassVar, Final
 import yaml
 
 from simulator.azure.errors import ArmError, bad_request, conflict
-from simulator.azure.rules.apim_names import absolute, relative, service_of, used_by
-from simulator.azure.rules.apim_service import lock_of
+from simulator.azure.rules.apim.names import absolute, relative, service_of, used_by
+from simulator.azure.rules.apim.service import lock_of
 from simulator.azure.rules.base import Op, Rules, imitates
 from simulator.azure.store import Resource
 from simulator.plugin.values import dig, fill

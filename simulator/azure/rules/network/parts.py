@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Final
 
 from simulator.azure.errors import ArmError, bad_request
 from simulator.azure.redaction import derived
-from simulator.azure.rules import subnets
 from simulator.azure.rules.base import Op, Rules, imitates
+from simulator.azure.rules.network import subnets
 from simulator.azure.store import Resource, State
 from simulator.plugin.values import dig, fill
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from simulator.azure.errors import ArmError
 from simulator.azure.rules.base import Op
-from simulator.azure.rules.sizes import family_of, vcpus_of
+from simulator.azure.rules.compute.sizes import family_of, vcpus_of
 from simulator.azure.store import State
 from simulator.plugin.values import dig
 

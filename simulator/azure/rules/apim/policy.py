@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from simulator.azure.errors import bad_request
-from simulator.azure.rules import policy_xml
-from simulator.azure.rules.apim_names import named_values_by_display_name, service_of, used_by
+from simulator.azure.rules.apim import policy_xml
+from simulator.azure.rules.apim.names import named_values_by_display_name, service_of, used_by
 from simulator.azure.rules.base import Op, Rules, imitates
 from simulator.plugin.values import dig
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from simulator.azure.rules import subnets
+from simulator.azure.rules.network import subnets
 from simulator.azure.store import State
 from simulator.plugin.values import dig
 

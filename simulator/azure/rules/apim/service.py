@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from simulator.azure.errors import ArmError, bad_request, conflict
-from simulator.azure.rules import subnets
-from simulator.azure.rules.apim_nsg import missing_rule
+from simulator.azure.rules.apim.nsg import missing_rule
 from simulator.azure.rules.base import Op, Rules, imitates
-from simulator.azure.rules.compute_vm import fill_identity
+from simulator.azure.rules.compute.vm import fill_identity
+from simulator.azure.rules.network import subnets
 from simulator.azure.store import Deleted, Resource
 from simulator.plugin.values import dig, fill
 

@@ -1,0 +1,1 @@
+"""Virtual machines, disks and run commands."""

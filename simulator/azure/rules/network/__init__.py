@@ -1,0 +1,1 @@
+"""Networks and what lies in them."""

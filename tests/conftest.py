@@ -23,7 +23,7 @@ LONGEST_FIRST = (
     "tests/engine/test_gateway_tiers.py",
     "tests/engine/",
     "tests/serving/client/",
-    "tests/simulator/test_real_engine.py",
+    "tests/simulator/azure/test_real_engine.py",
     "tests/unit/cloud_init/test_apply_failures.py",
     "tests/serving/publish/",
     "tests/unit/infra/test_cli.py",

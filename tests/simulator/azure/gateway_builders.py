@@ -1,6 +1,6 @@
 """What lives inside an API Management service, for tests."""
 
-from tests.simulator import builders as b
+from tests.simulator.azure import builders as b
 
 
 def product(azure, name="team", **more):

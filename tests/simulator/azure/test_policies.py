@@ -8,9 +8,9 @@ import pytest
 from hypothesis import strategies as st
 
 from simulator.azure.rules.apim import policy_xml
-from tests.simulator import builders as b
-from tests.simulator.engine import RefusedError
-from tests.simulator.gateway_builders import backend, policy_inputs, product, product_policy
+from tests.simulator.azure import builders as b
+from tests.simulator.azure.engine import RefusedError
+from tests.simulator.azure.gateway_builders import backend, policy_inputs, product, product_policy
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pulumi_azure_native import compute, network, resources
 
 from infra import engine
 from simulator.azure.store import State, Store
-from tests.simulator import builders as b
+from tests.simulator.azure import builders as b
 
 CANARY = "CANARY-engine-secret"
 IN_ONE_STEP = pulumi.ResourceOptions(
@@ -97,7 +97,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     folder = tmp_path_factory.mktemp("engine")
     found = engine.locate()
     environment = found.offline_environment(folder / "home")
-    plugins = Path(__file__).parents[2] / "simulator" / "azure" / "bin"
+    plugins = Path(__file__).parents[3] / "simulator" / "azure" / "bin"
     environment["PATH"] = os.pathsep.join([str(plugins), environment["PATH"]])
     environment["AZURE_SIMULATOR_STATE"] = str(folder / "azure.json")
     before = os.environ["PATH"]

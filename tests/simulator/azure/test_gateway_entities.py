@@ -5,9 +5,9 @@ import json
 import pytest
 
 from simulator.plugin.values import Secret
-from tests.simulator import builders as b
-from tests.simulator.engine import RefusedError
-from tests.simulator.gateway_builders import (
+from tests.simulator.azure import builders as b
+from tests.simulator.azure.engine import RefusedError
+from tests.simulator.azure.gateway_builders import (
     api_inputs,
     backend,
     named_value,

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from simulator.azure import redaction
 from simulator.plugin.values import UNKNOWN, Secret, from_wire, reveal, to_wire
-from tests.simulator import builders as b
-from tests.simulator.engine import PartialError, RefusedError
+from tests.simulator.azure import builders as b
+from tests.simulator.azure.engine import PartialError, RefusedError
 
 CANARY = "CANARY-4f1c-do-not-leak"
 

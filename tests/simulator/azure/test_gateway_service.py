@@ -5,8 +5,8 @@ import json
 import pytest
 
 from simulator.azure import portal
-from tests.simulator import builders as b
-from tests.simulator.engine import PartialError, RefusedError
+from tests.simulator.azure import builders as b
+from tests.simulator.azure.engine import PartialError, RefusedError
 
 INTEGRATION = "Microsoft.Web/serverFarms"
 INJECTION = "Microsoft.Web/hostingEnvironments"

@@ -7,8 +7,8 @@ from simulator.azure.errors import SimulatorError
 from simulator.azure.paths import TEMPLATES, path_of
 from simulator.azure.rules import imitated
 from simulator.plugin.values import Secret
-from tests.simulator import builders as b
-from tests.simulator.engine import RefusedError
+from tests.simulator.azure import builders as b
+from tests.simulator.azure.engine import RefusedError
 
 # --- Key Vault
 

@@ -17,9 +17,9 @@ from simulator.azure.errors import SimulatorError
 from simulator.azure.settings import from_environment
 from simulator.azure.store import Store
 from simulator.plugin.values import from_wire, to_wire
-from tests.simulator import builders as b
+from tests.simulator.azure import builders as b
 
-LAUNCHER = Path(__file__).parents[2] / "simulator" / "azure" / "bin" / "pulumi-resource-azure-native"
+LAUNCHER = Path(__file__).parents[3] / "simulator" / "azure" / "bin" / "pulumi-resource-azure-native"
 
 
 @contextmanager

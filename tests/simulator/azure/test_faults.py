@@ -4,8 +4,8 @@ import pytest
 
 from simulator.azure.errors import SimulatorError
 from simulator.azure.faults import load
-from tests.simulator import builders as b
-from tests.simulator.engine import PartialError, RefusedError
+from tests.simulator.azure import builders as b
+from tests.simulator.azure.engine import PartialError, RefusedError
 
 
 def faults(*entries):

@@ -3,8 +3,8 @@
 import pytest
 
 from simulator.plugin.values import dig
-from tests.simulator import builders as b
-from tests.simulator.engine import RefusedError
+from tests.simulator.azure import builders as b
+from tests.simulator.azure.engine import RefusedError
 
 # --- virtual networks and subnets
 

@@ -4,7 +4,7 @@ import base64
 from typing import Any
 
 from simulator.plugin.values import Secret
-from tests.simulator.engine import Azure, Made
+from tests.simulator.azure.engine import Azure, Made
 
 GROUP = "rg-test"
 SIZE = "Standard_NC40ads_H100_v5"

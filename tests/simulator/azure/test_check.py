@@ -5,8 +5,8 @@ import pytest
 from pulumi.runtime.proto import provider_pb2
 
 from simulator.plugin.values import UNKNOWN
-from tests.simulator import builders as b
-from tests.simulator.engine import CheckRefusedError
+from tests.simulator.azure import builders as b
+from tests.simulator.azure.engine import CheckRefusedError
 
 Autonaming = provider_pb2.CheckRequest.AutonamingOptions
 

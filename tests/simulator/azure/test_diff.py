@@ -8,8 +8,8 @@ from pulumi.runtime.proto import provider_pb2
 from simulator.azure import schema
 from simulator.azure.diff import diff
 from simulator.plugin.values import UNKNOWN, Secret
-from tests.simulator import builders as b
-from tests.simulator.engine import Made
+from tests.simulator.azure import builders as b
+from tests.simulator.azure.engine import Made
 
 P = provider_pb2.PropertyDiff
 

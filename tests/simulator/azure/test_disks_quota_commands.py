@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.simulator import builders as b
-from tests.simulator.engine import PartialError, RefusedError
+from tests.simulator.azure import builders as b
+from tests.simulator.azure.engine import PartialError, RefusedError
 
 RUN_COMMAND = "compute:VirtualMachineRunCommandByVirtualMachine"
 

@@ -4,9 +4,9 @@ import base64
 
 import pytest
 
-from tests.simulator import builders as b
-from tests.simulator.builders import merged
-from tests.simulator.engine import RefusedError
+from tests.simulator.azure import builders as b
+from tests.simulator.azure.builders import merged
+from tests.simulator.azure.engine import RefusedError
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pytest
 from simulator.azure.cloud import Cloud
 from simulator.azure.protocol import register
 from simulator.azure.settings import Settings
-from tests.simulator import builders
-from tests.simulator.engine import Azure
+from tests.simulator.azure import builders
+from tests.simulator.azure.engine import Azure
 
 
 @pytest.fixture

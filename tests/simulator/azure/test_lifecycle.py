@@ -14,8 +14,8 @@ from simulator.azure.errors import SimulatorError
 from simulator.azure.rules import rules_for
 from simulator.azure.store import OperationRecord, Resource, Store
 from simulator.plugin.values import UNKNOWN
-from tests.simulator import builders as b
-from tests.simulator.engine import PartialError, RefusedError
+from tests.simulator.azure import builders as b
+from tests.simulator.azure.engine import PartialError, RefusedError
 
 
 def test_create_is_refused_when_the_name_exists(azure):
@@ -213,8 +213,8 @@ def test_the_operation_log_has_start_end_and_outcome(azure):
 
 def test_two_processes_share_one_state_file(tmp_path):
     path = tmp_path / "state.json"
-    command = [sys.executable, "-m", "tests.simulator.write_many", str(path)]
-    root = Path(__file__).parents[2]
+    command = [sys.executable, "-m", "tests.simulator.azure.write_many", str(path)]
+    root = Path(__file__).parents[3]
     processes = [subprocess.Popen([*command, prefix], cwd=root) for prefix in ("one", "two")]
     assert [process.wait() for process in processes] == [0, 0]
     assert len(Store(path).read().resources) == 50

@@ -245,7 +245,9 @@ def _path_params(module: str, name: str) -> tuple[str, ...]:
 
 @cache
 def _parse(module: str, annotation: str) -> TypeExpr:
-    return _convert(module, ast.parse(annotation, mode="eval").body)
+    with _PARSING:
+        tree = ast.parse(annotation, mode="eval")
+    return _convert(module, tree.body)
 
 
 def _convert(module: str, node: ast.expr) -> TypeExpr:

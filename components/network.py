@@ -57,7 +57,9 @@ class Network(pulumi.ComponentResource):
         super().__init__("h100:network:Network", name, None, opts)
         self._scope = args.scope
         self._groups = {
-            zone: self._security_group(name, zone, args) for zone in SUBNETS if zone in args.addresses.own_subnets
+            segment: self._security_group(name, segment, args)
+            for segment in SUBNETS
+            if segment in args.addresses.own_subnets
         }
         self._nat, address = self._way_out(name, args.zone)
         self.nat_address = address.ip_address
@@ -75,39 +77,40 @@ class Network(pulumi.ComponentResource):
             location=args.scope.location,
             address_space=network.AddressSpaceArgs(address_prefixes=[str(args.addresses.address_space)]),
             subnets=[
-                network.SubnetArgs(name=args.scope.names.subnet(zone), **self._subnet(zone, args))
-                for zone in self._groups
+                network.SubnetArgs(name=args.scope.names.subnet(segment), **self._subnet(segment, args))
+                for segment in self._groups
             ],
             tags=args.scope.tags,
             opts=pulumi.ResourceOptions(parent=self),
         )
         self.vnet_id, self.ready = vnet.id, vnet
         self.subnet_ids = {
-            zone: pulumi.Output.concat(vnet.id, "/subnets/", args.scope.names.subnet(zone)) for zone in self._groups
+            segment: pulumi.Output.concat(vnet.id, "/subnets/", args.scope.names.subnet(segment))
+            for segment in self._groups
         }
 
     def _join_vnet(self, name: str, args: NetworkArgs, vnet_id: str) -> None:
         _, _, _, _, group, _, _, _, vnet_name = vnet_id.split("/")
         made: dict[Segment, network.Subnet] = {}
-        for zone in self._groups:
-            made[zone] = network.Subnet(
-                f"{name}-{zone}-subnet",
+        for segment in self._groups:
+            made[segment] = network.Subnet(
+                f"{name}-{segment}-subnet",
                 resource_group_name=group,
                 virtual_network_name=vnet_name,
-                subnet_name=args.scope.names.shared_subnet(zone),
-                **self._subnet(zone, args),
+                subnet_name=args.scope.names.shared_subnet(segment),
+                **self._subnet(segment, args),
                 opts=pulumi.ResourceOptions(parent=self, depends_on=list(made.values())[-1:]),
             )
         self.vnet_id, self.ready = pulumi.Output.from_input(vnet_id), list(made.values())[-1]
-        self.subnet_ids = {zone: subnet.id for zone, subnet in made.items()}
+        self.subnet_ids = {segment: subnet.id for segment, subnet in made.items()}
 
-    def _security_group(self, name: str, zone: Segment, args: NetworkArgs) -> network.NetworkSecurityGroup:
+    def _security_group(self, name: str, segment: Segment, args: NetworkArgs) -> network.NetworkSecurityGroup:
         return network.NetworkSecurityGroup(
-            f"{name}-{zone}-nsg",
+            f"{name}-{segment}-nsg",
             resource_group_name=args.scope.resource_group_name,
-            network_security_group_name=args.scope.names.nsg(zone),
+            network_security_group_name=args.scope.names.nsg(segment),
             location=args.scope.location,
-            security_rules=[_rule(rule, args.addresses) for rule in args.security_rules[zone]],
+            security_rules=[_rule(rule, args.addresses) for rule in args.security_rules[segment]],
             tags=args.scope.tags,
             opts=pulumi.ResourceOptions(parent=self),
         )
@@ -151,17 +154,17 @@ class Network(pulumi.ComponentResource):
         )
         return nat, address
 
-    def _subnet(self, zone: Segment, args: NetworkArgs) -> dict[str, Any]:
+    def _subnet(self, segment: Segment, args: NetworkArgs) -> dict[str, Any]:
         """One subnet, complete: what is left out here is taken away from a live subnet by the next update."""
-        lent_to = args.gateway_delegation if zone is Segment.GATEWAY else None
+        lent_to = args.gateway_delegation if segment is Segment.GATEWAY else None
         return {
-            "address_prefix": str(args.addresses.subnets[zone]),
-            "network_security_group": network.NetworkSecurityGroupArgs(id=self._groups[zone].id),
-            "nat_gateway": network.SubResourceArgs(id=self._nat.id) if zone is Segment.NODES else None,
+            "address_prefix": str(args.addresses.subnets[segment]),
+            "network_security_group": network.NetworkSecurityGroupArgs(id=self._groups[segment].id),
+            "nat_gateway": network.SubResourceArgs(id=self._nat.id) if segment is Segment.NODES else None,
             "delegations": [network.DelegationArgs(name="gateway", service_name=lent_to)] if lent_to else None,
             # Without this, security rules do not apply to private endpoints at all.
             "private_endpoint_network_policies": (
-                "NetworkSecurityGroupEnabled" if zone is Segment.ENDPOINTS else "Disabled"
+                "NetworkSecurityGroupEnabled" if segment is Segment.ENDPOINTS else "Disabled"
             ),
             # Only settable at creation (docs/facts/azure.md#outbound-access). Other subnets have their own way out.
             "default_outbound_access": False,
@@ -185,8 +188,8 @@ def _rule(rule: NsgRule, addresses: AddressPlan) -> network.SecurityRuleArgs:
     )
 
 
-def _prefix(zone: Segment | None, addresses: AddressPlan) -> str:
+def _prefix(segment: Segment | None, addresses: AddressPlan) -> str:
     """A subnet of ours as its range, anything else as Azure's service tag, nobody in particular as `*`."""
-    if zone is None:
+    if segment is None:
         return _ANY
-    return str(addresses.subnets[zone]) if zone in SUBNETS else zone.value
+    return str(addresses.subnets[segment]) if segment in SUBNETS else segment.value

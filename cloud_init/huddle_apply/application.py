@@ -137,17 +137,17 @@ class Application:
         ledger, layout = self._ledger, self._layout
         with ledger.phase("switch"):
             state, copies = files.read_json(layout.state), self._copies(bundle)
-            copy = None if copies.by_hand else copies.served if self._keep else copies.staged
+            copy = None if copies.manual else copies.served if self._keep else copies.staged
             services = [self._with_inputs(service, copy) for service in bundle.node["services"]]
             units = [service["unit"] for service in services]
             running = state.get("services", {})
             now = systemd.states([*units, *(unit for unit in running if unit not in units)])
             alive = {unit for unit, state in now.items() if state.active in ("active", "activating", "reloading")}
             steady = {unit for unit in alive if now[unit].active != "activating"}
-            wanted = restarts.plan(services, running, alive, steady)
+            due = restarts.plan(services, running, alive, steady)
             self._halfway = True
-            systemd.stop(wanted.stop)
-            systemd.disable(wanted.remove)
+            systemd.stop(due.stop)
+            systemd.disable(due.remove)
             content = {path: (data, mode) for path, data, mode in bundle.rootfs()}
             changes = rootfs.sync(layout.root, content, state.get("installed", {}))
             files.link(layout.current, layout.bundles / bundle.digest)
@@ -155,7 +155,7 @@ class Application:
                 with commands.as_service_user():
                     copies.serve(copy)
             # What was started is noted before the start: a crash here starts it once more, never too seldom.
-            kept = {unit: print_ for unit, print_ in running.items() if unit in units and unit not in wanted.start}
+            kept = {unit: print_ for unit, print_ in running.items() if unit in units and unit not in due.start}
             self._remember(installed=rootfs.digests(content), services=kept)
         with ledger.phase("services"):
             if changes.touches("etc/systemd/"):
@@ -163,11 +163,11 @@ class Application:
             if changes.touches("etc/sysctl.d/"):
                 systemd.apply_sysctl()
             systemd.enable([*bundle.node["enable"], *units])
-            systemd.start([*bundle.node["enable"], *wanted.start])
+            systemd.start([*bundle.node["enable"], *due.start])
             self._halfway = False
-            systemd.reload(wanted.reload)
+            systemd.reload(due.reload)
             self._remember(services={s["unit"]: {key: s[key] for key in ("restart", "reload")} for s in services})
-            ledger.note(restarted=list(wanted.start), reloaded=list(wanted.reload))
+            ledger.note(restarted=list(due.start), reloaded=list(due.reload))
         with ledger.phase("readiness"):
             readiness.wait(layout, bundle, ledger, bundle.deadline_s("readiness"))
 
@@ -238,7 +238,7 @@ class Application:
         try:
             copies = self._copies(Unpacked.open(self._layout.bundles, before, self._host))
             good = copies.good
-            if copies.by_hand or good is None or good == copies.served or not copies.record(good):
+            if copies.manual or good is None or good == copies.served or not copies.record(good):
                 return None
             with commands.as_service_user():
                 copies.serve(good)
@@ -283,6 +283,6 @@ class Application:
         try:
             bundle = Unpacked.open(self._layout.bundles, digest, self._host)
             copies = self._copies(bundle)
-            return {"model": bundle.model["name"], "version": "by hand" if copies.by_hand else copies.served}
+            return {"model": bundle.model["name"], "version": "by hand" if copies.manual else copies.served}
         except (ApplyError, OSError):
             return None

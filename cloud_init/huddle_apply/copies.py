@@ -31,7 +31,7 @@ _VERSIONS = ".versions"
 _STAGED = "staged"
 _PREVIOUS = "previous"
 _GOOD = "good"
-_DOOMED = ".doomed-"
+_REMOVING = ".doomed-"
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Copies:
         return self._target(self.folder / _GOOD)
 
     @property
-    def by_hand(self) -> bool:
+    def manual(self) -> bool:
         """Whether somebody has put a directory where the link belongs. It is theirs: never touched."""
         return self.public.is_dir() and not self.public.is_symlink()
 
@@ -128,14 +128,14 @@ class Copies:
     def remove(self, versions: Iterable[str]) -> None:
         """Remove versions: their names first, so that what is half removed does not look whole."""
         for version in versions:
-            doomed = self.folder / f"{_DOOMED}{version}"
-            if doomed.exists():  # left by a removal that did not end
-                shutil.rmtree(doomed)
-            self.version(version).rename(doomed)
-        for doomed in self.folder.glob(f"{_DOOMED}*"):
-            shutil.rmtree(doomed)
+            removing = self.folder / f"{_REMOVING}{version}"
+            if removing.exists():  # left by a removal that did not end
+                shutil.rmtree(removing)
+            self.version(version).rename(removing)
+        for removing in self.folder.glob(f"{_REMOVING}*"):
+            shutil.rmtree(removing)
 
-    def sacrifice(self, needed: int, sparing: str) -> list[str]:
+    def to_remove_for(self, needed: int, sparing: str) -> list[str]:
         """The versions to remove for so many bytes, the best last; all there are where that is not enough."""
         best_first = [self.good, self.served, self.staged, self.previous]
         order = [version for version in self.known() if version not in best_first]

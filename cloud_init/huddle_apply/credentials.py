@@ -46,7 +46,7 @@ def hub_token(layout: Layout) -> str:
         return ""
 
 
-def fetch(layout: Layout, wanted: Mapping[str, Any], vault: Vault | None, ledger: Ledger, deadline_s: float) -> None:
+def fetch(layout: Layout, secrets: Mapping[str, Any], vault: Vault | None, ledger: Ledger, deadline_s: float) -> None:
     """Bring every secret up to date. Without a vault the files must be there already (another delivery wrote them).
 
     Raises:
@@ -55,8 +55,8 @@ def fetch(layout: Layout, wanted: Mapping[str, Any], vault: Vault | None, ledger
     layout.credentials.mkdir(parents=True, exist_ok=True, mode=0o700)
     layout.credentials.chmod(0o700)
     if vault is not None:
-        _from_vault(layout, wanted, vault, ledger, deadline_s)
-    for name, secret in wanted.items():
+        _from_vault(layout, secrets, vault, ledger, deadline_s)
+    for name, secret in secrets.items():
         path = layout.credentials / name
         if path.is_file():
             continue
@@ -72,10 +72,10 @@ def generate(layout: Layout, name: str) -> None:
     files.write(path, known.encode(), 0o600)
 
 
-def _from_vault(layout: Layout, wanted: Mapping[str, Any], vault: Vault, ledger: Ledger, deadline_s: float) -> None:
+def _from_vault(layout: Layout, secrets: Mapping[str, Any], vault: Vault, ledger: Ledger, deadline_s: float) -> None:
     """Ask until the deadline: name resolution, the identity and its role may take minutes on a new machine."""
     end = time.monotonic() + deadline_s
-    missing = dict(wanted)
+    missing = dict(secrets)
     while True:
         try:
             token = _token(vault)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from . import files
 
-Wanted = Mapping[str, tuple[bytes, int]]
+Desired = Mapping[str, tuple[bytes, int]]
 
 
 @dataclass(frozen=True)
@@ -24,18 +24,18 @@ class Changes:
         return any(path.startswith(prefix) for path in (*self.written, *self.removed))
 
 
-def sync(root: Path, wanted: Wanted, installed: Mapping[str, str]) -> Changes:
+def sync(root: Path, desired: Desired, installed: Mapping[str, str]) -> Changes:
     """Write what differs. `installed`: paths and digests of the last time; only files still as we left them go."""
-    written = [path for path, (content, mode) in wanted.items() if files.write(root / path, content, mode)]
+    written = [path for path, (content, mode) in desired.items() if files.write(root / path, content, mode)]
     removed = []
     for path, digest in installed.items():
         target = root / path
-        if path not in wanted and target.is_file() and sha256(target.read_bytes()).hexdigest() == digest:
+        if path not in desired and target.is_file() and sha256(target.read_bytes()).hexdigest() == digest:
             target.unlink()
             removed.append(path)
     return Changes(tuple(written), tuple(removed))
 
 
-def digests(wanted: Wanted) -> dict[str, str]:
+def digests(desired: Desired) -> dict[str, str]:
     """What to remember as installed."""
-    return {path: sha256(content).hexdigest() for path, (content, _) in wanted.items()}
+    return {path: sha256(content).hexdigest() for path, (content, _) in desired.items()}

@@ -66,13 +66,13 @@ def in_store(layout: Layout, model: Mapping[str, Any]) -> bool:
 def is_served(layout: Layout, model: Mapping[str, Any]) -> bool:
     """Whether engines find what they need as it is."""
     copies = Copies.of(layout, model["directory"])
-    return copies.by_hand or _fits(copies.record(copies.served), model)
+    return copies.manual or _fits(copies.record(copies.served), model)
 
 
 def is_here(layout: Layout, model: Mapping[str, Any]) -> bool:
     """Whether the node can serve without the store and the hub."""
     copies = Copies.of(layout, model["directory"])
-    return copies.by_hand or _known(copies, model) is not None
+    return copies.manual or _known(copies, model) is not None
 
 
 def stage(layout: Layout, model: Mapping[str, Any], bundle: Path, token: str, *, keep: bool = False) -> None:
@@ -85,7 +85,7 @@ def stage(layout: Layout, model: Mapping[str, Any], bundle: Path, token: str, *,
     """
     copies = Copies.of(layout, model["directory"])
     try:
-        if keep and not copies.by_hand and is_served(layout, model):
+        if keep and not copies.manual and is_served(layout, model):
             return  # without a wait for another staging, which may take long
         copies.models.mkdir(exist_ok=True)
         with _alone(copies.models):
@@ -122,7 +122,7 @@ def _is_by_hand(copies: Copies, model: Mapping[str, Any]) -> bool:
     Raises:
         ApplyError: it is not what can be served.
     """
-    if not copies.by_hand:
+    if not copies.manual:
         return False
     if not any(copies.public.iterdir()):
         copies.public.rmdir()
@@ -361,18 +361,18 @@ def _make_room(copies: Copies, version: str, missing: list[Source]) -> None:
     lacking = needed + RESERVE_BYTES - free if needed else 0
     if lacking <= 0:
         return
-    doomed = copies.sacrifice(lacking, sparing=version)
-    if copies.freed(doomed) < lacking:
+    to_remove = copies.to_remove_for(lacking, sparing=version)
+    if copies.freed(to_remove) < lacking:
         raise ApplyError(
             f"{existing} has {free / 1024**3:.0f} GiB free, the model needs {needed / 1024**3:.0f} GiB "
             f"and {RESERVE_BYTES / 1024**3:.0f} GiB reserve; remove models that are not served"
         )
-    if copies.served in doomed:
+    if copies.served in to_remove:
         say(
             f"{copies.public} has no room for two versions: the served one is removed first; an engine that restarts "
             "before the new one is complete has to wait for it, and there is none to go back to"
         )
-    copies.remove(doomed)
+    copies.remove(to_remove)
 
 
 class _Progress:

@@ -14,7 +14,7 @@ from components.gateway.backends import Backends, BackendsArgs
 from components.gateway.extra_apis import ExtraApis, ExtraApisArgs
 from components.gateway.observability import Observability, ObservabilityArgs
 from components.gateway.products import Products, ProductsArgs
-from components.gateway.service import Service, ServiceArgs
+from components.gateway.service import ApiManagement, ApiManagementArgs
 from components.scope import StackScope
 from gateway_policies import render as policies
 from gateway_policies.extra_apis import extra_apis
@@ -59,9 +59,9 @@ class Gateway(pulumi.ComponentResource):
         super().__init__("h100:gateway:Gateway", name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
         scope, gateway = args.scope, args.gateway
-        service = Service(
+        service = ApiManagement(
             name,
-            ServiceArgs(
+            ApiManagementArgs(
                 scope=scope,
                 gateway=gateway,
                 subnet_id=args.subnet_id,

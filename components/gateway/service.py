@@ -33,7 +33,7 @@ _WEAK_CIPHERS = (
 
 
 @dataclass(frozen=True)
-class ServiceArgs:
+class ApiManagementArgs:
     """`subnet_id` is the gateway's own, None for a service that is there already.
 
     `gateway_zone_id` is the DNS zone of inbound private endpoints, None where Azure Policy keeps it; the endpoint waits
@@ -49,7 +49,7 @@ class ServiceArgs:
     endpoint_after: Sequence[pulumi.Resource]
 
 
-class Service(pulumi.ComponentResource):
+class ApiManagement(pulumi.ComponentResource):
     """The service, ours or one that is there already. `ready` is what must exist before anything is written into it."""
 
     name: pulumi.Output[str]
@@ -59,7 +59,7 @@ class Service(pulumi.ComponentResource):
     portal_url: pulumi.Output[str]
     ready: list[pulumi.Resource]
 
-    def __init__(self, name: str, args: ServiceArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(self, name: str, args: ApiManagementArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("h100:gateway:Service", name, None, opts)
         if args.gateway.existing is None:
             self._make(name, args)
@@ -78,7 +78,7 @@ class Service(pulumi.ComponentResource):
         self.portal_url = found.apply(lambda service: str(service.developer_portal_url))
         self.ready = []
 
-    def _make(self, name: str, args: ServiceArgs) -> None:
+    def _make(self, name: str, args: ApiManagementArgs) -> None:
         service = self._service(name, args, self._address(name, args))
         self.name, self.id = service.name, service.id
         self.resource_group_name = args.scope.resource_group_name
@@ -86,7 +86,7 @@ class Service(pulumi.ComponentResource):
         self.ready = [service, *self._ways_in(name, args, service)]
 
     def _service(
-        self, name: str, args: ServiceArgs, address: network.PublicIPAddress | None
+        self, name: str, args: ApiManagementArgs, address: network.PublicIPAddress | None
     ) -> apimanagement.ApiManagementService:
         scope, gateway = args.scope, args.gateway
         patience = gateway.facts.create_timeout
@@ -123,7 +123,7 @@ class Service(pulumi.ComponentResource):
             ),
         )
 
-    def _address(self, name: str, args: ServiceArgs) -> network.PublicIPAddress | None:
+    def _address(self, name: str, args: ApiManagementArgs) -> network.PublicIPAddress | None:
         """A classic gateway in a VNet takes one (docs/facts/api-management.md#classic-injection)."""
         scope = args.scope
         if args.gateway.facts.tier not in CLASSIC:
@@ -143,7 +143,7 @@ class Service(pulumi.ComponentResource):
         )
 
     def _ways_in(
-        self, name: str, args: ServiceArgs, service: apimanagement.ApiManagementService
+        self, name: str, args: ApiManagementArgs, service: apimanagement.ApiManagementService
     ) -> list[pulumi.Resource]:
         """What private clients need. An endpoint writes its connection into the service, so others wait for it."""
         match args.gateway.inbound:

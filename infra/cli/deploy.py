@@ -15,7 +15,7 @@ from pathlib import Path
 from huddle.errors import HuddleError
 from infra import targets
 from infra.cli import edge, stack_secrets
-from infra.engine import Engine, EngineUnavailableError, locate
+from infra.engine import EngineUnavailableError, PulumiEngine, locate
 from infra.engine.versions import ROOT
 from infra.operations.failures import Failure
 from infra.program import load_plan
@@ -66,7 +66,7 @@ def lack_of_secrets(stack: str, missing: Sequence[str]) -> str | None:
     )
 
 
-def run_pulumi(engine: Engine, command: list[str], stack: str) -> int:
+def run_pulumi(engine: PulumiEngine, command: list[str], stack: str) -> int:
     """Run pulumi on this terminal and, when it fails, say what that means. Exit status: pulumi's own.
 
     An Output used as text is a bug that must not reach a resource: the SDK then raises.

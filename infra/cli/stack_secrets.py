@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from infra.engine import Engine
+from infra.engine import PulumiEngine
 from infra.engine.versions import ROOT
 from plan.stack_file import PROJECT, path_of
 from plan.targets import DEFAULT, required_secrets
@@ -38,7 +38,7 @@ def missing_in(root: Path, stack: str) -> list[str]:
 
 
 def prepare(
-    engine: Engine,
+    engine: PulumiEngine,
     stack: str,
     environment: Mapping[str, str],
     *,

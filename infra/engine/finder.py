@@ -20,7 +20,7 @@ COMMAND_PLUGIN = "pulumi-resource-command"
 
 
 @dataclass(frozen=True)
-class Engine:
+class PulumiEngine:
     """A Pulumi CLI that runs this project's Python programs.
 
     `plugin_dir` holds provider plugins that belong on PATH (None: the CLI finds or fetches them itself);
@@ -63,7 +63,7 @@ class Engine:
         }
 
 
-def locate(*, say: Say | None = None, environ: Mapping[str, str] = os.environ) -> Engine:
+def locate(*, say: Say | None = None, environ: Mapping[str, str] = os.environ) -> PulumiEngine:
     """The engine, ready to run; built when there is no other way (minutes, once).
 
     Raises EngineUnavailableError, whose text names what was tried and what to do.
@@ -74,7 +74,7 @@ def locate(*, say: Say | None = None, environ: Mapping[str, str] = os.environ) -
     if isinstance(found, tuple):
         pulumi, version = found
         if (pulumi.resolve().parent / HOST_NAME).exists() or shutil.which(HOST_NAME, path=environ.get("PATH")):
-            return Engine(pulumi, _plugin_dir(environ), None, Origin.PATH, str(version))
+            return PulumiEngine(pulumi, _plugin_dir(environ), None, Origin.PATH, str(version))
         found = f"{pulumi} has no {HOST_NAME} beside it"
     official = cache / f"pulumi-{pinned_cli()}-release"
     built = cache / f"pulumi-{pinned_cli()}-{go_build.build_key()}"
@@ -82,9 +82,9 @@ def locate(*, say: Say | None = None, environ: Mapping[str, str] = os.environ) -
         with locked(cache, say):
             _obtain(official, built, cache, [found], say)
     if _complete(official):
-        return Engine(official / "pulumi", _plugin_dir(environ), None, Origin.RELEASE, str(pinned_cli()))
+        return PulumiEngine(official / "pulumi", _plugin_dir(environ), None, Origin.RELEASE, str(pinned_cli()))
     host = _with_language_host(built, cache, say)
-    return Engine(host.parent / "pulumi", _plugin_dir(environ), host, Origin.GO_MODULES, str(pinned_cli()))
+    return PulumiEngine(host.parent / "pulumi", _plugin_dir(environ), host, Origin.GO_MODULES, str(pinned_cli()))
 
 
 def _obtain(official: Path, built: Path, cache: Path, reasons: list[str], say: Say) -> None:

@@ -39,7 +39,7 @@ class Sandbox:
     stack_name: str
     stack: automation.Stack
     secrets: Mapping[str, str]
-    engine: engine.Engine
+    engine: engine.PulumiEngine
 
     @property
     def stack_file(self) -> Path:
@@ -92,7 +92,7 @@ def open_sandbox(
     *,
     root: Path = stack_file.ROOT,
     run: Callable[[], None] = program.main,
-    chosen_engine: engine.Engine | None = None,
+    chosen_engine: engine.PulumiEngine | None = None,
 ) -> Sandbox:
     """Make the copy in an empty `directory` and select the stack there, with generated secrets.
 
@@ -131,7 +131,7 @@ def open_sandbox(
     return sandbox
 
 
-def _environment(found: engine.Engine, directory: Path, plan: AzurePlan) -> dict[str, str]:
+def _environment(found: engine.PulumiEngine, directory: Path, plan: AzurePlan) -> dict[str, str]:
     base = found.offline_environment(directory / "pulumi")
     return {
         **base,

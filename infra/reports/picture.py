@@ -119,13 +119,13 @@ def _subnets(plan: AzurePlan) -> _Rows:
     return _Rows(gateway, nodes, endpoints, bastion)
 
 
-def _row(plan: AzurePlan, zone: Segment, y: int, height: int, width: int) -> Box:
-    title = f"{plan.names.subnet(zone)}  {plan.addresses.subnets[zone]}"
-    return Box("subnet", _ROW, y, width, height, title, _row_lines(plan, zone))
+def _row(plan: AzurePlan, segment: Segment, y: int, height: int, width: int) -> Box:
+    title = f"{plan.names.subnet(segment)}  {plan.addresses.subnets[segment]}"
+    return Box("subnet", _ROW, y, width, height, title, _row_lines(plan, segment))
 
 
-def _row_lines(plan: AzurePlan, zone: Segment) -> tuple[str, ...]:
-    match zone:
+def _row_lines(plan: AzurePlan, segment: Segment) -> tuple[str, ...]:
+    match segment:
         case Segment.GATEWAY if not plan.gateway.injected:
             return ("the gateway reaches in from here; nothing listens",)
         case Segment.ENDPOINTS:

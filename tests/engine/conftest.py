@@ -18,12 +18,12 @@ os.environ["PULUMI_ERROR_OUTPUT_STRING"] = "1"
 
 
 @pytest.fixture(scope="session")
-def pulumi_engine() -> engine.Engine:
+def pulumi_engine() -> engine.PulumiEngine:
     return engine.locate()
 
 
 @pytest.fixture(scope="module")
-def open_life(tmp_path_factory: pytest.TempPathFactory, pulumi_engine: engine.Engine) -> Callable[..., Life]:
+def open_life(tmp_path_factory: pytest.TempPathFactory, pulumi_engine: engine.PulumiEngine) -> Callable[..., Life]:
     def open_one(stack: str, root: Path = stack_file.ROOT) -> Life:
         directory = tmp_path_factory.mktemp(stack) / "project"
         life = Life(open_sandbox(stack, directory, root=root, run=without_older_types, chosen_engine=pulumi_engine))

@@ -25,7 +25,7 @@ def rehearse(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_whole_life_as_json(pulumi_engine: engine.Engine) -> None:
+def test_the_whole_life_as_json(pulumi_engine: engine.PulumiEngine) -> None:
     done = rehearse("-s", "dev", "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)

@@ -57,11 +57,11 @@ def settings(**changes: Any) -> AzureSettings:
 
 def plan(stack: str = "dev", **changes: Any) -> AzurePlan:
     """The plan that these settings make."""
-    return build(settings(**changes), project=stack_file.PROJECT, stack=stack, bases=catalogue(), file=FILE)
+    return build(settings(**changes), project=stack_file.PROJECT, stack=stack, bases=bases(), file=FILE)
 
 
 @cache
-def catalogue() -> dict[str, str]:
+def bases() -> dict[str, str]:
     """What the shipped model registry serves, read once."""
     return {served.name: served.model.name for served in registry.load().served}
 

@@ -29,8 +29,8 @@ from plan.vocabulary import BastionSku, Segment
 
 
 @dataclass(frozen=True)
-class _Ground:
-    """What everything else stands on."""
+class _Base:
+    """What nodes, gateway and alerts need."""
 
     scope: StackScope
     network: Network
@@ -47,17 +47,17 @@ def deploy(plan: AzurePlan) -> None:
         InputError: what the plan asks for cannot be made; nothing has been registered.
     """
     made = artifacts.make(plan)
-    ground = _ground(plan)
-    _bastion(plan, ground)
-    nodes = _nodes(plan, ground, made)
-    gateway = _gateway(plan, ground)
-    _subscription_keys(plan, ground, gateway)
-    _alerts(plan, ground)
-    for key, value in stack_outputs(plan, gateway, nodes, made.bundle.digest, ground.network.nat_address).items():
+    base = _base(plan)
+    _bastion(plan, base)
+    nodes = _nodes(plan, base, made)
+    gateway = _gateway(plan, base)
+    _subscription_keys(plan, base, gateway)
+    _alerts(plan, base)
+    for key, value in stack_outputs(plan, gateway, nodes, made.bundle.digest, base.network.nat_address).items():
         pulumi.export(key, value)
 
 
-def _ground(plan: AzurePlan) -> _Ground:
+def _base(plan: AzurePlan) -> _Base:
     group = resources.ResourceGroup(
         "resource-group",
         resource_group_name=plan.names.resource_group,
@@ -111,47 +111,47 @@ def _ground(plan: AzurePlan) -> _Ground:
         ),
     )
     monitoring = Monitoring("monitoring", MonitoringArgs(scope=scope, settings=plan.monitoring))
-    return _Ground(scope, network, dns.zone_ids, secrets, store, monitoring)
+    return _Base(scope, network, dns.zone_ids, secrets, store, monitoring)
 
 
-def _bastion(plan: AzurePlan, ground: _Ground) -> None:
+def _bastion(plan: AzurePlan, base: _Base) -> None:
     if plan.access.bastion_sku is BastionSku.NONE:
         return
     Bastion(
         "bastion",
         BastionArgs(
-            scope=ground.scope,
+            scope=base.scope,
             sku=plan.access.bastion_sku,
             tunnel=plan.access.tunnel,
-            subnet_id=ground.network.subnet_ids.get(Segment.BASTION),
-            vnet_id=ground.network.vnet_id,
+            subnet_id=base.network.subnet_ids.get(Segment.BASTION),
+            vnet_id=base.network.vnet_id,
         ),
     )
 
 
-def _nodes(plan: AzurePlan, ground: _Ground, made: Artifacts) -> list[Delivered]:
+def _nodes(plan: AzurePlan, base: _Base, made: Artifacts) -> list[Delivered]:
     """The GPU nodes, one after the other when they share a disk: Azure locks a disk while it attaches."""
     built = made.bundle
     vms: list[GpuNode] = []
     delivered: list[Delivered] = []
-    needed = [ground.network.ready, *ground.secrets.ready, *ground.store.ready]
+    needed = [base.network.ready, *base.secrets.ready, *base.store.ready]
     for node in plan.nodes:
         vm = GpuNode(
             node.name,
             GpuNodeArgs(
-                scope=ground.scope,
+                scope=base.scope,
                 compute=plan.compute,
                 node=node,
-                subnet_id=ground.network.subnet_ids[Segment.NODES],
-                identity_id=ground.secrets.node_identity_id,
-                model_disk_id=ground.store.disk_id,
+                subnet_id=base.network.subnet_ids[Segment.NODES],
+                identity_id=base.secrets.node_identity_id,
+                model_disk_id=base.store.disk_id,
                 model_disk_lun=plan.store.lun,
                 custom_data=made.custom_data[node.name],
-                apply_script=delivery.run_command_script(plan, node, built, ground.secrets),
+                apply_script=delivery.run_command_script(plan, node, built, base.secrets),
                 part_scripts=delivery.part_scripts(plan, built),
                 bundle_digest=built.digest,
-                secrets_version=ground.secrets.version,
-                vm_after=vms[-1].vm if vms and ground.store.disk_id is not None else None,
+                secrets_version=base.secrets.version,
+                vm_after=vms[-1].vm if vms and base.store.disk_id is not None else None,
                 apply_after=needed,
             ),
         )
@@ -160,48 +160,48 @@ def _nodes(plan: AzurePlan, ground: _Ground, made: Artifacts) -> list[Delivered]
     return delivered
 
 
-def _gateway(plan: AzurePlan, ground: _Ground) -> Gateway:
+def _gateway(plan: AzurePlan, base: _Base) -> Gateway:
     return Gateway(
         "gateway",
         GatewayArgs(
-            scope=ground.scope,
+            scope=base.scope,
             gateway=plan.gateway,
-            subnet_id=ground.network.subnet_ids.get(Segment.GATEWAY),
-            identity_id=ground.secrets.gateway_identity_id,
-            identity_client_id=ground.secrets.gateway_identity_client_id,
-            backend_key_secret_uri=ground.secrets.backend_key_secret_uri,
+            subnet_id=base.network.subnet_ids.get(Segment.GATEWAY),
+            identity_id=base.secrets.gateway_identity_id,
+            identity_client_id=base.secrets.gateway_identity_client_id,
+            backend_key_secret_uri=base.secrets.backend_key_secret_uri,
             backend_key=pulumi.Config(plan.project).require_secret("backend_key"),
-            insights_id=ground.monitoring.insights_id,
-            insights_connection_string=ground.monitoring.insights_connection_string,
-            workspace_id=ground.monitoring.workspace_id,
-            endpoint_subnet_id=ground.network.subnet_ids[Segment.ENDPOINTS],
-            gateway_zone_id=ground.zone_ids.get(PrivateLink.GATEWAY),
-            ready_after=[*ground.secrets.ready, *ground.store.ready],
+            insights_id=base.monitoring.insights_id,
+            insights_connection_string=base.monitoring.insights_connection_string,
+            workspace_id=base.monitoring.workspace_id,
+            endpoint_subnet_id=base.network.subnet_ids[Segment.ENDPOINTS],
+            gateway_zone_id=base.zone_ids.get(PrivateLink.GATEWAY),
+            ready_after=[*base.secrets.ready, *base.store.ready],
         ),
     )
 
 
-def _subscription_keys(plan: AzurePlan, ground: _Ground, gateway: Gateway) -> None:
+def _subscription_keys(plan: AzurePlan, base: _Base, gateway: Gateway) -> None:
     """Both keys of every subscription in the vault, where the stack asks for it."""
     if plan.gateway.keys_in_key_vault:
         KeySecrets(
             "subscription-keys",
             KeySecretsArgs(
-                scope=ground.scope,
-                vault=ground.secrets.vault,
+                scope=base.scope,
+                vault=base.secrets.vault,
                 primary=gateway.product_keys,
                 secondary=gateway.secondary_keys,
             ),
         )
 
 
-def _alerts(plan: AzurePlan, ground: _Ground) -> None:
+def _alerts(plan: AzurePlan, base: _Base) -> None:
     """The logs of an existing gateway go to its owner's workspace, so alerts cannot query them."""
     Alerts(
         "watch",
         AlertsArgs(
-            scope=ground.scope,
-            workspace_id=ground.monitoring.workspace_id,
+            scope=base.scope,
+            workspace_id=base.monitoring.workspace_id,
             emails=plan.monitoring.alert_emails,
             gateway_logs=plan.gateway.existing is None,
         ),

@@ -10,7 +10,7 @@ from textwrap import dedent
 import pytest
 import yaml
 
-from infra.engine import Engine, locate
+from infra.engine import PulumiEngine, locate
 from infra.engine.versions import ROOT
 from tools.deadlines import scaled
 
@@ -20,7 +20,7 @@ class Project:
     """`write` the program, then run `pulumi` in it."""
 
     root: Path
-    engine: Engine
+    engine: PulumiEngine
 
     def write(self, program: str) -> None:
         (self.root / "program" / "__main__.py").write_text(dedent(program))
@@ -47,11 +47,11 @@ class Project:
 
 
 @pytest.fixture(scope="session")
-def engine() -> Engine:
+def engine() -> PulumiEngine:
     return locate()
 
 
-def make_project(root: Path, engine: Engine) -> Project:
+def make_project(root: Path, engine: PulumiEngine) -> Project:
     (root / "program").mkdir()
     (root / "stacks").mkdir()
     document = yaml.safe_load((ROOT / "Pulumi.yaml").read_text())
@@ -70,7 +70,7 @@ def make_project(root: Path, engine: Engine) -> Project:
 
 
 @pytest.fixture(scope="session")
-def templates(tmp_path_factory: pytest.TempPathFactory, engine: Engine) -> tuple[Path, Path]:
+def templates(tmp_path_factory: pytest.TempPathFactory, engine: PulumiEngine) -> tuple[Path, Path]:
     """A project with an empty stack, and one with its settings: made once, copied for each test."""
     empty = make_project(tmp_path_factory.mktemp("empty"), engine)
     configured = Project(tmp_path_factory.mktemp("configured") / "copy", engine)
@@ -82,12 +82,12 @@ def templates(tmp_path_factory: pytest.TempPathFactory, engine: Engine) -> tuple
 
 
 @pytest.fixture
-def project(tmp_path: Path, engine: Engine, templates: tuple[Path, Path]) -> Project:
+def project(tmp_path: Path, engine: PulumiEngine, templates: tuple[Path, Path]) -> Project:
     shutil.copytree(templates[0], tmp_path / "project")
     return Project(tmp_path / "project", engine)
 
 
 @pytest.fixture
-def configured(tmp_path: Path, engine: Engine, templates: tuple[Path, Path]) -> Project:
+def configured(tmp_path: Path, engine: PulumiEngine, templates: tuple[Path, Path]) -> Project:
     shutil.copytree(templates[1], tmp_path / "project")
     return Project(tmp_path / "project", engine)

@@ -6,12 +6,12 @@ import subprocess
 from pathlib import Path
 
 from infra.cli import stack_secrets
-from infra.engine import Engine
+from infra.engine import PulumiEngine
 from infra.engine.versions import ROOT
 from simulator.azure.settings import STATE_VARIABLE
 
 
-def test_plain_preview_of_the_dev_stack(tmp_path: Path, engine: Engine):
+def test_plain_preview_of_the_dev_stack(tmp_path: Path, engine: PulumiEngine):
     for name in ("Pulumi.yaml", "stacks/Pulumi.dev.yaml"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copyfile(ROOT / name, tmp_path / name)

@@ -8,7 +8,7 @@ import yaml
 
 from infra.cli import deploy
 from infra.cli.stack_secrets import missing_secrets
-from infra.engine import Engine, EngineUnavailableError, Origin
+from infra.engine import EngineUnavailableError, Origin, PulumiEngine
 from infra.engine.versions import ROOT
 from infra.targets.azure import login
 from tools.preview_summary import summary
@@ -85,10 +85,10 @@ def environ(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     for name in [*LOGIN, "ARM_USE_OIDC", "ARM_USE_MSI", *BACKEND, "PULUMI_ACCESS_TOKEN"]:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    engine = Engine(tmp_path / "pulumi", None, None, Origin.PATH, "3.999.0")
+    engine = PulumiEngine(tmp_path / "pulumi", None, None, Origin.PATH, "3.999.0")
     monkeypatch.setattr(deploy, "locate", lambda: engine)
 
-    def started(engine: Engine, command: list[str], stack: str):
+    def started(engine: PulumiEngine, command: list[str], stack: str):
         raise Started(command)
 
     monkeypatch.setattr(deploy, "run_pulumi", started)
@@ -130,7 +130,7 @@ def test_a_failed_up_ends_with_what_it_means_and_the_next_step(tmp_path: Path, c
     pulumi = tmp_path / "pulumi"
     pulumi.write_text(FAKE_PULUMI)
     pulumi.chmod(0o755)
-    engine = Engine(pulumi, None, None, Origin.PATH, "3.999.0")
+    engine = PulumiEngine(pulumi, None, None, Origin.PATH, "3.999.0")
     assert deploy.run_pulumi(engine, ["up", "--stack", "dev"], "dev") == 255
     said = capfd.readouterr().err
     assert "still belongs to a deleted vault" in said
@@ -141,7 +141,7 @@ def test_without_an_engine_there_is_a_sentence(environ: pytest.MonkeyPatch, capf
     for name, value in {**LOGIN, **BACKEND}.items():
         environ.setenv(name, value)
 
-    def none() -> Engine:
+    def none() -> PulumiEngine:
         raise EngineUnavailableError("No Pulumi CLI: everything was tried.")
 
     environ.setattr(deploy, "locate", none)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.engine import Engine, EngineUnavailableError, Origin, go_build, locate, release
+from infra.engine import EngineUnavailableError, Origin, PulumiEngine, go_build, locate, release
 from infra.engine.finder import on_path
 from infra.engine.versions import Version, command_plugin, oldest_cli, pinned_cli, required_go
 
@@ -65,7 +65,7 @@ def test_path_wins_when_new_enough(tmp_path: Path, environ: dict[str, str], noth
     mine = pulumi(tmp_path / "bin", f"{oldest_cli()}")
     program(tmp_path / "bin", "pulumi-language-python")
     found = locate(environ=environ)
-    assert found == Engine(mine, None, None, Origin.PATH, str(oldest_cli()))
+    assert found == PulumiEngine(mine, None, None, Origin.PATH, str(oldest_cli()))
     assert nothing_to_obtain == []
 
 
@@ -157,17 +157,17 @@ def test_release_address_by_machine():
 
 
 def test_environment_puts_our_folders_first_and_only_once(tmp_path: Path):
-    engine = Engine(tmp_path / "e/pulumi", tmp_path / "plugins", None, Origin.GO_MODULES, "3.0.0")
+    engine = PulumiEngine(tmp_path / "e/pulumi", tmp_path / "plugins", None, Origin.GO_MODULES, "3.0.0")
     once = engine.environment({"PATH": f"/usr/bin:{tmp_path / 'e'}"})
     assert once["PATH"] == f"{tmp_path / 'e'}:{tmp_path / 'plugins'}:/usr/bin"
     assert engine.environment(once)["PATH"] == once["PATH"]
     assert "PULUMI_BACKEND_URL" not in once, "the real state backend is the user's choice"
-    from_path = Engine(Path("/usr/bin/pulumi"), None, None, Origin.PATH, "3.0.0")
+    from_path = PulumiEngine(Path("/usr/bin/pulumi"), None, None, Origin.PATH, "3.0.0")
     assert from_path.environment({"PATH": "/opt/bin:/usr/bin"})["PATH"] == "/opt/bin:/usr/bin"
 
 
 def test_offline_environment_keeps_out_of_the_users_home(tmp_path: Path):
-    engine = Engine(tmp_path / "pulumi", None, None, Origin.PATH, "3.0.0")
+    engine = PulumiEngine(tmp_path / "pulumi", None, None, Origin.PATH, "3.0.0")
     offline = engine.offline_environment(tmp_path / "state", {"PATH": "/bin", "PULUMI_BACKEND_URL": "https://real"})
     assert offline["PULUMI_BACKEND_URL"] == f"file://{tmp_path}/state/backend"
     assert offline["PULUMI_HOME"].startswith(str(tmp_path))

@@ -12,7 +12,7 @@ from plan import ports
 from plan.azure_facts import VM_SIZES, max_shares
 from plan.rules.service import Known, models_on_nodes
 from plan.vocabulary import DiskSku
-from tests.unit.stack_values import FILES, KEY, MODEL, OTHER_MODEL, catalogue, fault, faults, plan, settings
+from tests.unit.stack_values import FILES, KEY, MODEL, OTHER_MODEL, bases, fault, faults, plan, settings
 
 V2 = {"sku": "PremiumV2_LRS"}
 GUID = "8f0ac4f6-1c0e-4d4e-9f5b-0d3f5f2f0a01"
@@ -159,9 +159,7 @@ def only(models: dict[str, Any], count: int = 2) -> list[str]:
     own = settings(nodes={"count": count})
     serving = own.serving.model_validate({"models": models})
     changed = own.model_copy(update={"serving": serving})
-    return [
-        f"{key}: {sentence}" for key, sentence in models_on_nodes(changed, Known(catalogue(), changed.nodes.numbers))
-    ]
+    return [f"{key}: {sentence}" for key, sentence in models_on_nodes(changed, Known(bases(), changed.nodes.numbers))]
 
 
 def test_each_node_runs_exactly_one_base_model() -> None:

@@ -11,9 +11,9 @@ import yaml
 from huddle.errors import InputError
 from infra.program import load_plan
 from plan.azure_facts import VM_SIZES
-from tests.unit.stack_values import FILE, catalogue, changed, write
+from tests.unit.stack_values import FILE, bases, changed, write
 
-MODELS = ", ".join(sorted(catalogue()))
+MODELS = ", ".join(sorted(bases()))
 SIZES = ", ".join(VM_SIZES)
 SPOKEN: dict[str, tuple[dict[str, Any], str]] = {
     "unknown key": (

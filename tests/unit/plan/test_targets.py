@@ -16,7 +16,7 @@ from plan.engines import with_engines
 from plan.model import FleetPlan
 from plan.targets import TARGETS
 from tests.unit.plan.lab_target import WITH_LAB
-from tests.unit.stack_values import FILE, MODEL, catalogue, changed
+from tests.unit.stack_values import FILE, MODEL, bases, changed
 
 LAB = {
     "target": "lab",
@@ -31,7 +31,7 @@ def plan(**changes: Any) -> FleetPlan:
     values = {f"{stack_file.PROJECT}:{key}": value for key, value in {**LAB, **changes}.items()}
     settings = stack_file.from_values(values, "dev", WITH_LAB)
     build = WITH_LAB[settings.target].build
-    made = build(settings, project=stack_file.PROJECT, stack="dev", bases=catalogue(), file=FILE)
+    made = build(settings, project=stack_file.PROJECT, stack="dev", bases=bases(), file=FILE)
     return with_engines(made, registry.load(), FILE)
 
 

@@ -129,10 +129,10 @@ class StoreLayout:
         removed = [version for version in self.known(directory) if version not in kept]
         for version in removed:
             # Its name goes first: what is half removed must not look whole.
-            doomed = self.versions(directory) / f".doomed-{version}"
-            self.version(directory, version).rename(doomed)
-        for doomed in self.versions(directory).glob(".doomed-*"):
-            shutil.rmtree(doomed)
+            removing = self.versions(directory) / f".doomed-{version}"
+            self.version(directory, version).rename(removing)
+        for removing in self.versions(directory).glob(".doomed-*"):
+            shutil.rmtree(removing)
         return tuple(removed)
 
     def remove(self, directory: str) -> None:

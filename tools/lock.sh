@@ -13,7 +13,6 @@ compile() { # compile SOURCE TARGET [option...]
     --output-file "$target" "$source"
 }
 
-compile requirements/infra.in requirements/infra.lock --python-version 3.11
 compile serving/requirements.in serving/requirements.lock --python-version 3.11
 compile requirements/dev.in requirements/dev.lock --python-version 3.11
 compile tools/bootstrap.in tools/bootstrap.lock --python-version 3.11

@@ -7,7 +7,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent
 GO_MOD = HERE / "go.mod"
-PYTHON_LOCK = ROOT / "requirements" / "infra.lock"
+PYTHON_LOCK = ROOT / "requirements" / "dev.lock"
 
 _VERSION = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?(-[0-9A-Za-z.-]+)?")
 
@@ -45,7 +45,7 @@ def required_go() -> Version:
 
 
 def oldest_cli() -> Version:
-    """The oldest CLI that is accepted from PATH: the engine must not be older than the Python SDK in the lock."""
+    """The oldest CLI that is accepted from PATH: the engine must not be older than the Python SDK in dev.lock."""
     return _pinned(PYTHON_LOCK, r"(?m)^pulumi==(\S+)")
 
 

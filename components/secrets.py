@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pulumi
@@ -12,10 +12,7 @@ from pulumi_azure_native import authorization, keyvault, managedidentity
 
 from components.private_endpoint import PrivateEndpoint, PrivateEndpointArgs
 from components.scope import StackScope
-
-BACKEND_KEY = "backend-key"
-RAY_TOKEN = "ray-token"  # noqa: S105 - the secret's name
-MODEL_HUB_TOKEN = "model-hub-token"  # noqa: S105 - the secret's name
+from plan.secrets import Secret
 
 _VAULT_DOMAIN = ".vault.azure.net"
 _SECRETS_USER = "4633458b-17de-408a-b874-0445c86b69e6"
@@ -26,15 +23,13 @@ _RETENTION_DAYS = {True: 90, False: 7}
 
 @dataclass(frozen=True)
 class SecretsArgs:
-    """All keys are secret Inputs; `model_hub_token` is None where no gated model is served, `vault_zone_id` where Azure
-    Policy writes the names of private endpoints.
+    """`values`: what the vault holds, None for an optional secret that the stack lacks. `vault_zone_id` is None where
+    Azure Policy writes the names of private endpoints.
     """
 
     scope: StackScope
     tenant_id: pulumi.Input[str]
-    backend_key: pulumi.Input[str]
-    ray_token: pulumi.Input[str]
-    model_hub_token: pulumi.Input[str] | None
+    values: Mapping[Secret, pulumi.Input[str] | None]
     operator_object_ids: tuple[str, ...]
     endpoint_subnet_id: pulumi.Input[str]
     vault_zone_id: pulumi.Input[str] | None
@@ -76,14 +71,15 @@ class Secrets(pulumi.ComponentResource):
         super().__init__("h100:secrets:Secrets", name, None, opts)
         self._name, self._scope = name, args.scope
         vault = self._vault = self._make_vault(args.tenant_id)
-        values = {BACKEND_KEY: args.backend_key, RAY_TOKEN: args.ray_token, MODEL_HUB_TOKEN: args.model_hub_token}
-        secrets = {key: self._secret(key, value) for key, value in values.items() if value is not None}
+        secrets = {
+            secret: self._secret(secret.vault_name, value) for secret, value in args.values.items() if value is not None
+        }
         nodes = self._identity("nodes", args.scope.names.identity)
         gateway = self._identity("gateway", args.scope.names.gateway_identity)
         grants = [
             self._grant("nodes", vault.id, nodes.principal_id, "ServicePrincipal"),
             # The gateway uses one secret, so it may read that one.
-            self._grant("gateway", secrets[BACKEND_KEY].id, gateway.principal_id, "ServicePrincipal"),
+            self._grant("gateway", secrets[Secret.BACKEND_KEY].id, gateway.principal_id, "ServicePrincipal"),
             *(self._grant(f"operator-{who}", vault.id, who, "User") for who in args.operator_object_ids),
         ]
         endpoint = PrivateEndpoint(
@@ -102,7 +98,7 @@ class Secrets(pulumi.ComponentResource):
         self.vault_uri = pulumi.Output.concat("https://", vault.name, _VAULT_DOMAIN, "/")
         self.node_identity_id, self.node_identity_client_id = nodes.id, nodes.client_id
         self.gateway_identity_id, self.gateway_identity_client_id = gateway.id, gateway.client_id
-        self.backend_key_secret_uri = pulumi.Output.concat(self.vault_uri, "secrets/", secrets[BACKEND_KEY].name)
+        self.backend_key_secret_uri = pulumi.Output.concat(self.vault_uri, "secrets/", secrets[Secret.BACKEND_KEY].name)
         self.version = _version(secrets.values())
         self.ready = [*secrets.values(), *grants, endpoint.ready]
         self.register_outputs({"vault_id": self.vault_id, "vault_uri": self.vault_uri})
@@ -131,12 +127,12 @@ class Secrets(pulumi.ComponentResource):
             opts=pulumi.ResourceOptions(parent=self, protect=protect),
         )
 
-    def _secret(self, key: str, value: pulumi.Input[str]) -> keyvault.Secret:
+    def _secret(self, vault_name: str, value: pulumi.Input[str]) -> keyvault.Secret:
         return keyvault.Secret(
-            f"{self._name}-{key}",
+            f"{self._name}-{vault_name}",
             resource_group_name=self._scope.resource_group_name,
             vault_name=self._vault.name,
-            secret_name=key,
+            secret_name=vault_name,
             properties=keyvault.SecretPropertiesArgs(value=pulumi.Output.secret(value)),
             tags=self._scope.tags,
             # Deleting a secret is a data-plane call that the deployer may have no role for; it goes with its vault.

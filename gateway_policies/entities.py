@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import UNIQUE, StrEnum, verify
 
+from plan.secrets import Secret
+
 
 @verify(UNIQUE)
 class Entity(StrEnum):
     """Entities that every gateway has. Azure refuses `* # & + : < > ?` in their names (docs/facts/azure.md#names)."""
 
     API = "openai"
-    BACKEND_KEY = "backend-key"
+    BACKEND_KEY = Secret.BACKEND_KEY.vault_name
     INSIGHTS_CONNECTION = "insights-connection-string"
     LOGGER = "insights"
     DIAGNOSTIC = "applicationinsights"  # Azure knows two diagnostics, by exactly these words

@@ -9,19 +9,11 @@ from typing import Any
 from cloud_init import disks
 from cloud_init.bundle import firewall, prompts
 from cloud_init.bundle import served as catalogue
-from cloud_init.bundle.services import Credential, Unit, serves
+from cloud_init.bundle.services import JUPYTER_TOKEN, Unit, serves
 from huddle import versions
 from plan.model import FleetPlan, NodePlan
+from plan.secrets import NODE_SECRETS
 from plan.vocabulary import ModelStoreKind, Role, Topology
-
-VAULT_SECRETS = {
-    Credential.BACKEND_KEY: "backend-key",
-    Credential.RAY_TOKEN: "ray-token",
-    Credential.MODEL_HUB_TOKEN: "model-hub-token",
-}
-"""Names in Key Vault, where names have hyphens only."""
-OPTIONAL_SECRETS = (Credential.MODEL_HUB_TOKEN,)
-
 
 DEADLINES_S: Mapping[str, int] = MappingProxyType(
     {
@@ -62,14 +54,11 @@ def node(plan: FleetPlan, one: NodePlan, services: Sequence[dict[str, Any]]) -> 
         "enable": ["mnt-nvme.mount", "huddle-workspace.service", disks.model_mount(plan)],
         "services": list(services),
         "credentials": {
-            **{
-                name.value: {"secret": secret, "required": name not in OPTIONAL_SECRETS}
-                for name, secret in VAULT_SECRETS.items()
-            },
+            secret.key: {"secret": secret.vault_name, "required": secret.required} for secret in NODE_SECRETS
         },
         "store": _store(plan),
         "versions": {name: getattr(versions.load().engine, name) for name in ("vllm", "torch", "ray")},
-        "generated_credentials": [Credential.JUPYTER_TOKEN] if _has(services, Unit.JUPYTER) else [],
+        "generated_credentials": [JUPYTER_TOKEN] if _has(services, Unit.JUPYTER) else [],
         "expects": {
             "gpus": one.hardware.gpus,
             "ray": {

@@ -12,7 +12,11 @@ from hashlib import sha256
 
 from cloud_init.bundle import firewall
 from plan.model import FleetPlan, NodePlan
+from plan.secrets import Secret
 from plan.vocabulary import Role, Topology
+
+JUPYTER_TOKEN = "jupyter_token"  # noqa: S105 - a file's name
+"""The credential that a node makes itself."""
 
 
 @verify(UNIQUE)
@@ -28,24 +32,16 @@ class Unit(StrEnum):
     JUPYTER = "huddle-jupyter.service"
 
 
-@verify(UNIQUE)
-class Credential(StrEnum):
-    """Files below /etc/huddle/credentials."""
-
-    BACKEND_KEY = "backend_key"
-    RAY_TOKEN = "ray_token"  # noqa: S105 - a file's name
-    MODEL_HUB_TOKEN = "model_hub_token"  # noqa: S105
-    JUPYTER_TOKEN = "jupyter_token"  # noqa: S105
-
-
 @dataclass(frozen=True)
 class Service:
-    """One service. `restart_on` and `reload_on`: files of the bundle; `follows`: a restart of those restarts it too."""
+    """One service. `restart_on` and `reload_on`: files of the bundle; `credentials`: files below
+    /etc/huddle/credentials; `follows`: a restart of those restarts it too.
+    """
 
     unit: Unit
     restart_on: tuple[str, ...]
     reload_on: tuple[str, ...] = ()
-    credentials: tuple[Credential, ...] = ()
+    credentials: tuple[str, ...] = ()
     follows: tuple[Unit, ...] = ()
     reads_model: bool = False
     """Whether another copy of the model on the NVMe makes it another service."""
@@ -69,7 +65,7 @@ def _services(plan: FleetPlan, node: NodePlan, code: Mapping[Unit, tuple[str, ..
     yield Service(
         Unit.RAY,
         restart_on=(_unit_file(Unit.RAY), "bin/huddle-ray", "bin/huddle-ray-guard", f"{own}/ray.env", libraries),
-        credentials=(Credential.RAY_TOKEN,),
+        credentials=(Secret.RAY_TOKEN.key,),
         # Ray's workers on each node hold a part of a model across nodes: when one takes another copy, all load anew.
         reads_model=distributed,
     )
@@ -84,14 +80,14 @@ def _services(plan: FleetPlan, node: NodePlan, code: Mapping[Unit, tuple[str, ..
                 libraries,
                 *code[Unit.VLLM],
             ),
-            credentials=(Credential.RAY_TOKEN,) if distributed else (),
+            credentials=(Secret.RAY_TOKEN.key,) if distributed else (),
             follows=(Unit.MODELS, Unit.RAY) if distributed else (Unit.MODELS,),
         )
         yield Service(
             Unit.WRAPPER,
             restart_on=(_unit_file(Unit.WRAPPER), f"{own}/wrapper.fixed.json", libraries, *code[Unit.WRAPPER]),
             reload_on=(f"{own}/wrapper.yaml", "prompts/"),
-            credentials=(Credential.BACKEND_KEY,),
+            credentials=(Secret.BACKEND_KEY.key,),
             # So that an update of the engine drains the wrapper first, while there is still an engine behind it.
             follows=(Unit.VLLM,),
         )
@@ -100,7 +96,7 @@ def _services(plan: FleetPlan, node: NodePlan, code: Mapping[Unit, tuple[str, ..
         yield Service(
             Unit.JUPYTER,
             restart_on=(_unit_file(Unit.JUPYTER), "requirements/jupyter.lock"),
-            credentials=(Credential.JUPYTER_TOKEN,),
+            credentials=(JUPYTER_TOKEN,),
         )
 
 

@@ -11,9 +11,10 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from plan.azure_facts import VM_SIZES
+from plan.secrets import Secret
 from plan.settings import service
 from plan.settings.azure_gateway import ApiManagement
-from plan.settings.service import Secret, ServiceSettings
+from plan.settings.service import ServiceSettings
 from plan.settings.types import Cidr, Guid, Section, SshPublicKey, VnetId, ZoneNumber
 from plan.vocabulary import BastionSku, Delivery, DiskSku, ModelStoreKind, Priority, PrivateDnsOwner
 
@@ -133,16 +134,7 @@ class AzureSettings(ServiceSettings):
     """A whole stack file for Azure."""
 
     outside: ClassVar[dict[str, str]] = {"location": LOCATION_KEY}
-    secrets: ClassVar[tuple[Secret, ...]] = (
-        Secret("backend_key", "The key that the gateway shows to the wrapper."),
-        Secret("ray_token", "Ray's cluster token."),
-        Secret("model_hub_token", "Token for gated models on the model hub (optional).", required=False),
-        Secret(
-            "ssh_private_key",
-            "The private half of one of access.ssh_public_keys; needed where `access.delivery` is `ssh`.",
-            required=False,
-        ),
-    )
+    secrets: ClassVar[tuple[Secret, ...]] = tuple(Secret)
 
     target: Literal["azure"] = Field("azure", description="Where the service lands.")
     location: str = Field(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from pydantic import BeforeValidator, Field
 
+from plan.secrets import Secret
 from plan.settings.gateway import Gateway
 from plan.settings.types import Email, NodeNumber, Port, Section, TagKey, TagValue, defaults_of
 from plan.vocabulary import Environment, Topology
@@ -59,15 +59,6 @@ class Jupyter(Section):
 
     enabled: bool = Field(False, description="Install and start JupyterLab.")
     port: Port = Field(8889, description="Listening port, loopback only.")
-
-
-@dataclass(frozen=True)
-class Secret:
-    """A config key that is a secret: never part of the settings, never in plain text, read by the target only."""
-
-    key: str
-    description: str
-    required: bool = True
 
 
 class ServiceSettings(Section):

@@ -10,7 +10,6 @@ from pathlib import Path
 import pulumi
 
 from cloud_init.bundle import Bundle
-from cloud_init.bundle.services import Credential
 from cloud_init.delivery import run_command as apply
 from cloud_init.delivery import ssh as over_ssh
 from components.gpu_node import GpuNode
@@ -20,6 +19,7 @@ from infra.engine.cache import cache_root
 from plan.model import NodePlan
 from plan.model_azure import AzurePlan
 from plan.ports import SSH_PORT
+from plan.secrets import NODE_SECRETS, Secret
 from plan.vocabulary import Delivery
 
 
@@ -30,6 +30,14 @@ class Delivered:
     address: pulumi.Output[str]
     vm_id: pulumi.Output[str]
     status: pulumi.Output[str]
+
+
+def node_secrets(config: pulumi.Config) -> dict[Secret, pulumi.Output[str] | None]:
+    """The secrets that nodes get, from the stack's config; None for an optional one that it lacks."""
+    return {
+        secret: config.require_secret(secret.key) if secret.required else config.get_secret(secret.key)
+        for secret in NODE_SECRETS
+    }
 
 
 def run_command_script(plan: AzurePlan, node: NodePlan, built: Bundle, secrets: Secrets) -> pulumi.Output[str] | None:
@@ -62,17 +70,13 @@ def deliver(plan: AzurePlan, node: NodePlan, vm: GpuNode, built: Bundle, after: 
             host=vm.address,
             port=SSH_PORT,
             user=plan.compute.admin_username,
-            private_key=config.require_secret("ssh_private_key"),
+            private_key=config.require_secret(Secret.SSH_PRIVATE_KEY.key),
             identity=vm.machine_id,
             scripts=over_ssh.scripts(node, built),
             archive=archive_file(built),
             pieces=piece_files(built),
             bundle_digest=built.digest,
-            secrets={
-                Credential.BACKEND_KEY.value: config.require_secret("backend_key"),
-                Credential.RAY_TOKEN.value: config.require_secret("ray_token"),
-                Credential.MODEL_HUB_TOKEN.value: config.get_secret("model_hub_token"),
-            },
+            secrets={secret.key: value for secret, value in node_secrets(config).items()},
             after=[vm.vm, *after],
         ),
     )

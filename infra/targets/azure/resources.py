@@ -25,6 +25,7 @@ from infra.targets.azure.delivery import Delivered
 from infra.targets.azure.outputs import stack_outputs
 from plan.azure_network import PrivateLink
 from plan.model_azure import AzurePlan
+from plan.secrets import Secret
 from plan.vocabulary import BastionSku, Segment
 
 
@@ -85,15 +86,12 @@ def _base(plan: AzurePlan) -> _Base:
     dns = PrivateDns(
         "private-dns", PrivateDnsArgs(scope=scope, vnet_id=network.vnet_id, zones=plan.network.private_zones)
     )
-    config = pulumi.Config(plan.project)
     secrets = Secrets(
         "secrets",
         SecretsArgs(
             scope=scope,
             tenant_id=authorization.get_client_config_output().tenant_id,
-            backend_key=config.require_secret("backend_key"),
-            ray_token=config.require_secret("ray_token"),
-            model_hub_token=config.get_secret("model_hub_token"),
+            values=delivery.node_secrets(pulumi.Config(plan.project)),
             operator_object_ids=plan.access.operator_object_ids,
             endpoint_subnet_id=network.subnet_ids[Segment.ENDPOINTS],
             vault_zone_id=dns.zone_ids.get(PrivateLink.VAULT),
@@ -170,7 +168,7 @@ def _gateway(plan: AzurePlan, base: _Base) -> Gateway:
             identity_id=base.secrets.gateway_identity_id,
             identity_client_id=base.secrets.gateway_identity_client_id,
             backend_key_secret_uri=base.secrets.backend_key_secret_uri,
-            backend_key=pulumi.Config(plan.project).require_secret("backend_key"),
+            backend_key=pulumi.Config(plan.project).require_secret(Secret.BACKEND_KEY.key),
             insights_id=base.monitoring.insights_id,
             insights_connection_string=base.monitoring.insights_connection_string,
             workspace_id=base.monitoring.workspace_id,

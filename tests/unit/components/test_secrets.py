@@ -9,6 +9,7 @@ import pulumi
 import pytest
 
 from components.secrets import Secrets, SecretsArgs
+from plan.secrets import Secret as StackSecret
 from simulator.azure.paths import TENANT
 from simulator.plugin.values import UNKNOWN, Secret
 from tests.unit.builders import arm_id, plan, scope, secret
@@ -30,9 +31,11 @@ def built(stack: str = "dev", preview: bool = False, hub_token: bool = True) -> 
             SecretsArgs(
                 scope=scope(plan(stack)),
                 tenant_id=TENANT,
-                backend_key=secret("backend"),
-                ray_token=secret("ray"),
-                model_hub_token=secret("hub") if hub_token else None,
+                values={
+                    StackSecret.BACKEND_KEY: secret("backend"),
+                    StackSecret.RAY_TOKEN: secret("ray"),
+                    StackSecret.MODEL_HUB_TOKEN: secret("hub") if hub_token else None,
+                },
                 operator_object_ids=OPERATORS,
                 endpoint_subnet_id=SUBNET_ID,
                 vault_zone_id=ZONE_ID,
@@ -91,7 +94,8 @@ def test_values_are_secret_and_appear_nowhere_else(preview: bool) -> None:
 
 
 def test_a_plain_value_is_made_secret_too() -> None:
-    args = SecretsArgs(scope(plan()), TENANT, f"{CANARY}-a", f"{CANARY}-b", None, (), SUBNET_ID, ZONE_ID)
+    values = {StackSecret.BACKEND_KEY: f"{CANARY}-a", StackSecret.RAY_TOKEN: f"{CANARY}-b"}
+    args = SecretsArgs(scope(plan()), TENANT, values, (), SUBNET_ID, ZONE_ID)
     recording = run_program(lambda: {"id": Secrets("secrets", args).vault_id})
     assert_no_canary_outside_secrets(recording)
 

@@ -56,10 +56,17 @@ def run_all(labs: Sequence[Lab], workers: str, within_s: float = float("inf")) -
 def _run(lab: Lab, workers: str) -> str:
     passed = progress.file_of(lab)
     words = ["-m", "pytest", "-p", "tools.labs.resume", "--passed", str(passed), *lab.tests]
-    done = subprocess.run([sys.executable, *words, "-n", workers, "--dist", "loadfile"], cwd=ROOT, check=False)
-    if done.returncode == pytest.ExitCode.NO_TESTS_COLLECTED and passed.is_file():
+    process = subprocess.Popen([sys.executable, *words, "-n", workers, "--dist", "loadfile"], cwd=ROOT)
+    try:
+        code = process.wait()
+    except KeyboardInterrupt:
+        process.wait()  # Ctrl-C reached it as well: it switches its machines off
+        raise
+    if code == pytest.ExitCode.INTERRUPTED:
+        raise KeyboardInterrupt
+    if code == pytest.ExitCode.NO_TESTS_COLLECTED and passed.is_file():
         return "has passed on this tree before"
-    return "passed" if done.returncode == pytest.ExitCode.OK else "failed"
+    return "passed" if code == pytest.ExitCode.OK else "failed"
 
 
 def say(line: str) -> None:
@@ -68,4 +75,8 @@ def say(line: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        say("stopped; the same command goes on with what has not passed yet")
+        sys.exit(130)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import UNIQUE, StrEnum, verify
 
+from huddle.headers import SUBSCRIPTION_KEY_HEADER
 from plan.secrets import Secret
 
 
@@ -25,8 +26,12 @@ class Entity(StrEnum):
 class KeyParameter(StrEnum):
     """Where clients put their subscription key: Azure's defaults, so that no client needs our documentation first."""
 
-    HEADER = "Ocp-Apim-Subscription-Key"
+    HEADER = SUBSCRIPTION_KEY_HEADER
     QUERY = "subscription-key"
+
+
+AZURE_OPENAI_KEY_HEADER = "api-key"
+"""Where clients of Azure OpenAI put their key."""
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,9 @@ from types import MappingProxyType
 from typing import Any
 
 from gateway_policies import render as policies
-from gateway_policies.entities import Entity, KeyParameter
+from gateway_policies.entities import AZURE_OPENAI_KEY_HEADER, Entity, KeyParameter
 from plan.model_gateway import GatewayPlan
 
-AZURE_KEY_HEADER = "api-key"
 _DEPLOYED = ("/chat/completions", "/completions", "/embeddings")
 """Paths that Azure OpenAI's clients put behind a deployment (openai-python, `lib/azure.py`)."""
 
@@ -73,7 +72,7 @@ def beside(gateway: GatewayPlan, path: str) -> str:
 
 def _azure_openai(gateway: GatewayPlan) -> ExtraApi:
     title = "OpenAI-compatible inference, for clients of Azure OpenAI"
-    document = _described(title, AZURE_KEY_HEADER)
+    document = _described(title, AZURE_OPENAI_KEY_HEADER)
     paths = document["paths"]
     rewritten = {}
     for path in _DEPLOYED:
@@ -88,10 +87,10 @@ def _azure_openai(gateway: GatewayPlan) -> ExtraApi:
         id="azure-openai",
         path=beside(gateway, "openai"),
         title=title,
-        key_header=AZURE_KEY_HEADER,
+        key_header=AZURE_OPENAI_KEY_HEADER,
         key_required=True,
         document=_compact(document),
-        policy=policies.api_policy(gateway, AZURE_KEY_HEADER),
+        policy=policies.api_policy(gateway, AZURE_OPENAI_KEY_HEADER),
         operations=MappingProxyType(rewritten),
     )
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from gateway_policies.entities import KeyParameter
+from gateway_policies.entities import AZURE_OPENAI_KEY_HEADER, KeyParameter
 from gateway_policies.rules import BUFFERING, elements, expressions, said
 from gateway_policies.source import Node, Place, PolicyFault, Text, parse
+from huddle.headers import BACKEND_KEY_HEADER, PRODUCT_HEADER, REQUEST_ID_HEADER, TENANT_HEADER
 
-OWN_HEADERS = frozenset({"x-backend-key", "x-huddle-product", "x-huddle-tenant", "x-request-id"})
-_KEY_HEADERS = frozenset({KeyParameter.HEADER.value.lower(), "api-key", "authorization"})
+OWN_HEADERS = frozenset({BACKEND_KEY_HEADER, PRODUCT_HEADER, TENANT_HEADER, REQUEST_ID_HEADER})
+_KEY_HEADERS = frozenset({KeyParameter.HEADER.value.lower(), AZURE_OPENAI_KEY_HEADER, "authorization"})
 _BOTH = frozenset({"choose", "otherwise", "return-response", "set-body", "set-header", "set-status", "value", "when"})
 _CHECKS = frozenset(
     {

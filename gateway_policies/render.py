@@ -40,7 +40,7 @@ def api_policy(gateway: GatewayPlan, key_header: str = KeyParameter.HEADER) -> s
     """What holds for every request: who may pass, what is stripped and set, how it is sent on, how errors look."""
     return render(
         "api.xml",
-        {"backend_key": Entity.BACKEND_KEY},
+        {"backend_key": Entity.BACKEND_KEY, "key_header": KeyParameter.HEADER, "key_query": KeyParameter.QUERY},
         {
             "cors": _cors(gateway.cors_origins),
             "inbound_fragments": _fragments(gateway, "inbound"),
@@ -93,7 +93,7 @@ def _cors(origins: Sequence[str]) -> list[etree._Element]:
         element = etree.Element("origin")
         element.text = origin
         named.append(element)
-    return list(_filled(_file("cors.xml"), "cors.xml", {}, {"origins": named}))
+    return list(_filled(_file("cors.xml"), "cors.xml", {"key_header": KeyParameter.HEADER}, {"origins": named}))
 
 
 def _fragments(gateway: GatewayPlan, section: str) -> list[etree._Element]:

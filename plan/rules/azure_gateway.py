@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from huddle.headers import SUBSCRIPTION_KEY_HEADER
 from plan.azure_facts import GATEWAY_TIERS
 from plan.model import display_name
 from plan.rules.service import Findings, Known
@@ -93,7 +94,7 @@ def _bearer(settings: AzureSettings, _: Known) -> Findings:
         yield (
             "gateway.bearer_api",
             "needs a gateway that reaches itself by its name, which is unproven with `inbound: internal`; "
-            "use the header Ocp-Apim-Subscription-Key, or `azure_openai_api`",
+            f"use the header {SUBSCRIPTION_KEY_HEADER}, or `azure_openai_api`",
         )
 
 

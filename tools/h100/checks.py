@@ -13,6 +13,7 @@ from typing import Any
 import httptools
 import httpx
 
+from huddle.headers import OVERHEAD_HEADER
 from tools.h100 import load, service
 from tools.h100.load import Load, Target
 from tools.h100.service import Program, Programs
@@ -89,7 +90,7 @@ def relay(tap: Tap, wrapper: Target, engine: int) -> dict[str, Any]:
                 "body_unchanged": through == passed,
                 "same_text_as_direct": _text(through) == _text(direct.content),
                 "text_characters": len(_text(through)),
-                "overhead_ms": asked.headers.get("x-huddle-overhead-ms"),
+                "overhead_ms": asked.headers.get(OVERHEAD_HEADER),
                 "prompt_first": json.loads(written)["messages"][0]["role"] == "system",
             }
         )

@@ -16,8 +16,10 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from huddle.headers import OVERHEAD_HEADER
+
 PROMPT_LETTERS = 480  # with the template about 500 tokens of the byte tokenizer; the wrapper adds its system prompt
-_OVERHEAD = re.compile(rb"(?i)x-huddle-overhead-ms: ([\d.]+)")
+_OVERHEAD = re.compile(rb"(?i)%b: ([\d.]+)" % OVERHEAD_HEADER.encode())
 _TOKENS = re.compile(rb'"completion_tokens": ?(\d+)')
 _END = b"0\r\n\r\n"
 

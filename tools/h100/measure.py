@@ -22,6 +22,7 @@ import psutil
 import yaml
 
 from huddle import gpus, registry, tiny_model
+from huddle.headers import BACKEND_KEY_HEADER, PRODUCT_HEADER, TENANT_HEADER
 from tools.h100 import checks, load, model_files, service
 from tools.h100.load import Load, Target
 from tools.h100.service import Program, Programs
@@ -92,7 +93,7 @@ class Bench:
         tokens, letters = (16, 60) if self.small else (128, load.PROMPT_LETTERS)
         if direct:
             return Target(ENGINE, self.model, (), tokens, letters)
-        headers = (("x-backend-key", self.key), ("x-huddle-product", "bench"), ("x-huddle-tenant", "alice"))
+        headers = ((BACKEND_KEY_HEADER, self.key), (PRODUCT_HEADER, "bench"), (TENANT_HEADER, "alice"))
         return Target(WRAPPER, self.model, headers, tokens, letters)
 
     def start_wrapper(self, upstream: int = ENGINE, listen: int = WRAPPER) -> float:

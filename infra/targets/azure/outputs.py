@@ -8,12 +8,11 @@ from typing import Any
 import pulumi
 
 from components.gateway import Gateway
+from gateway_policies.entities import KeyParameter
 from infra.reports import cost
 from infra.targets.azure.delivery import Delivered
 from plan.model_azure import AzurePlan
 from plan.vocabulary import BastionSku
-
-KEY_HEADER = "Ocp-Apim-Subscription-Key"
 
 
 def stack_outputs(
@@ -44,7 +43,7 @@ def stack_outputs(
 def _curl_command(plan: AzurePlan, base_url: pulumi.Output[str]) -> pulumi.Output[str]:
     """One chat request; the key goes from the stack's outputs to curl on stdin, never into an argument."""
     body = f'{{"model":"{plan.serving.models[0].name}","messages":[{{"role":"user","content":"Hello"}}]}}'
-    header = f"""'"header = \\"{KEY_HEADER}: " + first(.[]) + "\\""'"""
+    header = f"""'"header = \\"{KeyParameter.HEADER}: " + first(.[]) + "\\""'"""
     return pulumi.Output.concat(
         f"make -s pulumi ARGS='stack output product_keys --show-secrets -s {plan.stack}'",
         f" | jq -r {header} | curl -sS -K - ",

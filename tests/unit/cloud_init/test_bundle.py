@@ -25,8 +25,10 @@ from cloud_init.bundle import served as catalogue
 from cloud_init.bundle.services import Unit
 from cloud_init.bundle.wrapper_config import wrapper_config
 from cloud_init.delivery import run_command as apply
+from cloud_init.huddle_apply import readiness
 from components import gpu_node
 from huddle import registry
+from huddle.headers import BACKEND_KEY_HEADER, PROMPT_HASH_HEADER
 from huddle.launch.cli import app as launch
 from huddle.wrapper.config import WrapperConfig
 from plan.vocabulary import Topology
@@ -294,6 +296,12 @@ def test_a_product_is_unknown_on_a_node_that_serves_none_of_its_models() -> None
     assert first["products"] == {"small": {"models": [rendered.MODEL]}}
     assert second["products"] == {"large": {"models": [rendered.OTHER_MODEL]}}
     assert set(second["models"]) == {rendered.OTHER_MODEL}
+
+
+def test_the_program_on_the_node_knows_the_wrappers_headers() -> None:
+    """It runs before our libraries are there, so it says them itself."""
+    said = (readiness.BACKEND_KEY_HEADER, readiness.PROMPT_HASH_HEADER)
+    assert tuple(name.lower() for name in said) == (BACKEND_KEY_HEADER, PROMPT_HASH_HEADER)
 
 
 def test_the_stacks_own_prompt_wins_and_readiness_asks_for_its_hash() -> None:

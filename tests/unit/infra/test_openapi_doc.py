@@ -6,6 +6,8 @@ import jsonschema
 import pytest
 
 from components.gateway.api import openapi_document
+from gateway_policies.entities import KeyParameter
+from huddle.headers import BACKEND_KEY_HEADER
 from huddle.wrapper import openapi
 from infra.reports import openapi_doc
 from plan.stack_file import ROOT
@@ -40,4 +42,8 @@ def test_examples_are_requests_that_the_schema_takes(path: str) -> None:
 
 def test_no_operation_asks_for_the_wrappers_own_key() -> None:
     assert "securitySchemes" not in DOCUMENT["components"]
-    assert "X-Backend-Key" not in openapi_doc.text()
+    assert BACKEND_KEY_HEADER not in openapi_doc.text().lower()
+
+
+def test_readers_are_told_where_the_gateway_takes_their_key() -> None:
+    assert KeyParameter.HEADER in DOCUMENT["info"]["description"]

@@ -16,8 +16,8 @@ from openai.types.chat import ChatCompletionMessageParam
 from huddle.client import problems
 from huddle.client.connection import ClientError, Connection, discover
 from huddle.errors import ExitCode
+from huddle.headers import SUBSCRIPTION_KEY_HEADER
 
-KEY_HEADER = "Ocp-Apim-Subscription-Key"  # what Azure API Management asks for; the wrapper reads the bearer token
 PROBE_TIMEOUT_S = 10.0
 SERVICE_UNAVAILABLE = 503
 
@@ -78,7 +78,7 @@ class Client:
         self._settings: dict[str, Any] = {
             "base_url": self.connection.base_url,
             "api_key": self.connection.api_key or "none",
-            "default_headers": {KEY_HEADER: self.connection.api_key} if self.connection.api_key else {},
+            "default_headers": {SUBSCRIPTION_KEY_HEADER: self.connection.api_key} if self.connection.api_key else {},
             "timeout": timeout_s,
             "max_retries": max_retries,
         }

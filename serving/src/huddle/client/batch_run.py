@@ -13,6 +13,7 @@ import openai
 from huddle.client import problems
 from huddle.client.batch_file import BatchRequest, Output
 from huddle.client.connection import ClientError, Connection
+from huddle.headers import REQUEST_ID_HEADER
 
 RETRIES = 5  # the SDK's own: 408, 409, 429, 5xx and lost connections, with Retry-After
 
@@ -79,7 +80,7 @@ class Sender:
 
 
 def _answer(request: BatchRequest, response: httpx2.Response, body: object) -> dict[str, Any]:
-    request_id = response.headers.get("x-request-id", "")
+    request_id = response.headers.get(REQUEST_ID_HEADER, "")
     return {
         "id": f"batch_req_{request_id or request.line}",
         "custom_id": request.custom_id,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import UNIQUE, StrEnum, verify
 from typing import Final, Protocol
 
+from huddle.headers import OVERHEAD_HEADER, PROMPT_HASH_HEADER, PROMPT_ID_HEADER, QUEUE_HEADER, REQUEST_ID_HEADER
 from huddle.wrapper.access import auth
 from huddle.wrapper.access.admission import Admission
 from huddle.wrapper.access.limits import LimitError, Reservation, Subscriber
@@ -178,7 +179,7 @@ class Exchange:
         head = (
             f"POST {self.admitted.route.value} HTTP/1.1\r\nhost: {self.service.pool.address.authority}\r\n"
             f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
-            f"x-request-id: {self.admitted.request_id}\r\n{key}\r\n"
+            f"{REQUEST_ID_HEADER}: {self.admitted.request_id}\r\n{key}\r\n"
         )
         return head.encode("latin-1") + body
 
@@ -261,14 +262,14 @@ class Exchange:
 
     def own_headers(self) -> list[tuple[str, str]]:
         """The headers that tell what the wrapper did."""
-        headers = [("x-request-id", self.admitted.request_id)]
+        headers = [(REQUEST_ID_HEADER, self.admitted.request_id)]
         prompt = self.prepared.served.prompt if self.prepared else None
         if prompt is not None:
-            headers += (("x-huddle-prompt-id", prompt.id), ("x-huddle-prompt-sha256", prompt.sha256))
+            headers += ((PROMPT_ID_HEADER, prompt.id), (PROMPT_HASH_HEADER, prompt.sha256))
         if self._sent_at is not None:
             headers += (
-                ("x-huddle-overhead-ms", f"{self.overhead_s * 1000:.3f}"),
-                ("x-huddle-queue-ms", f"{self.queue_s * 1000:.1f}"),
+                (OVERHEAD_HEADER, f"{self.overhead_s * 1000:.3f}"),
+                (QUEUE_HEADER, f"{self.queue_s * 1000:.1f}"),
             )
         return headers
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
+from huddle.headers import REQUEST_ID_HEADER
 from huddle.probe import verdict
 from huddle.wrapper import runtime as runtimes
 from huddle.wrapper.access.admission import Admission
@@ -33,6 +34,7 @@ from huddle.wrapper.runtime import Runtime
 _TICK_S: Final = 0.25
 _FLUSH_POLL_S: Final = 0.02
 _BOOK_S: Final = 0.01
+_REQUEST_ID_HEADER: Final = REQUEST_ID_HEADER.encode()
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 _ID_PREFIX: Final = secrets.token_hex(8) + "-"
 _ID_NUMBERS: Final = itertools.count()
@@ -142,7 +144,7 @@ class WrapperService:
             return exchange
         status, value = self._own_answer(admitted)
         of(self.metrics.requests, admitted.route.value, admitted.caller.product, str(status)).inc()
-        headers = [_JSON, ("x-request-id", admitted.request_id)]
+        headers = [_JSON, (REQUEST_ID_HEADER, admitted.request_id)]
         connection.respond(status, headers, json.dumps(value).encode())
         return None
 
@@ -153,7 +155,7 @@ class WrapperService:
         of(self.metrics.refusals, refusal.code).inc()
         of(self.metrics.requests, route, "", str(refusal.status)).inc()
         self.log.info("refused", request_id=request_id, route=route, status=refusal.status, code=refusal.code)
-        return [("x-request-id", request_id)]
+        return [(REQUEST_ID_HEADER, request_id)]
 
     # -- for exchanges --
 
@@ -333,8 +335,8 @@ def _admission(config: WrapperConfig) -> tuple[int, int, float]:
 
 def _request_id(head: Head) -> str:
     """The client's request id when it is one that can stand in a log, else a fresh one."""
-    given = head.headers.get(b"x-request-id", b"").decode("latin-1")
-    usable = _REQUEST_ID.fullmatch(given) and b"x-request-id" not in head.repeated
+    given = head.headers.get(_REQUEST_ID_HEADER, b"").decode("latin-1")
+    usable = _REQUEST_ID.fullmatch(given) and _REQUEST_ID_HEADER not in head.repeated
     return given if usable else _fresh_id()
 
 

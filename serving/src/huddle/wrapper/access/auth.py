@@ -11,13 +11,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
+from huddle.headers import BACKEND_KEY_HEADER, PRODUCT_HEADER, TENANT_HEADER
 from huddle.wrapper.config import BACKEND_KEYS_CREDENTIAL, ConfigError, ProductConfig
 from huddle.wrapper.errors import ErrorType, RequestError
 from huddle.wrapper.http.http1 import Head
 
-BACKEND_KEY_HEADER: Final = b"x-backend-key"
-PRODUCT_HEADER: Final = b"x-huddle-product"
-TENANT_HEADER: Final = b"x-huddle-tenant"
+_BACKEND_KEY: Final = BACKEND_KEY_HEADER.encode()
+_PRODUCT: Final = PRODUCT_HEADER.encode()
+_TENANT: Final = TENANT_HEADER.encode()
 KEY_PREFIX: Final = "hk-"
 _KEY_CHARS_MIN: Final = 16
 _TENANT_CHARS_MAX: Final = 128
@@ -66,7 +67,7 @@ class Keyring:
 
         The product and tenant headers count only beside a backend key: anybody else could write anything there.
         """
-        backend_key = head.text(BACKEND_KEY_HEADER)
+        backend_key = head.text(_BACKEND_KEY)
         if backend_key is not None:
             if not self._is_backend_key(backend_key):
                 raise _unauthenticated("the backend key is not valid")
@@ -88,8 +89,8 @@ class Keyring:
         return sum(hmac.compare_digest(digest, known) for known in self._backend) > 0
 
     def _from_gateway(self, head: Head, via: Via) -> Caller:
-        product = head.text(PRODUCT_HEADER) or ""
-        tenant = (head.text(TENANT_HEADER) or product)[:_TENANT_CHARS_MAX]
+        product = head.text(_PRODUCT) or ""
+        tenant = (head.text(_TENANT) or product)[:_TENANT_CHARS_MAX]
         if product and product not in self._products:
             raise RequestError(403, "unknown_product", "this product is not configured here", type=ErrorType.PERMISSION)
         return Caller(via, product, tenant)

@@ -49,7 +49,7 @@ labs: setup ## Run the deep labs, one after the other; what has passed on this t
 	@$(labs)
 
 .PHONY: node-lab
-node-lab: setup ## Boot the rendered cloud-init in emulated machines, through good days and bad ones; print the scenarios
+node-lab: setup ## Boot the rendered cloud-init in emulated machines, with and without faults; print the scenarios
 	@$(labs) node
 
 .PHONY: namespaces-lab
@@ -66,7 +66,7 @@ lint: setup ## Check style, types, shell, YAML, workflows and the tree's own rul
 	@$(python) -m tools.lint
 
 .PHONY: docs
-docs: setup ## Write the generated documents anew: references and pictures
+docs: setup ## Write the generated documents: references and pictures
 	@.venv/bin/infra docs
 
 .PHONY: preview

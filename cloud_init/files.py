@@ -25,5 +25,5 @@ class NodeFile:
 
 
 def text_file(path: str, text: str, mode: int = 0o644) -> NodeFile:
-    """A text file."""
+    """A file of UTF-8 text, read by everyone unless `mode` says otherwise."""
     return NodeFile(path, text.encode(), mode)

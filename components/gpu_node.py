@@ -79,7 +79,7 @@ class GpuNode(pulumi.ComponentResource):
     vm_id: pulumi.Output[str]
     """ARM id of the VM."""
     machine_id: pulumi.Output[str]
-    """Azure's own id of this one machine: another one when a VM of the same name was made anew."""
+    """Azure's own id of this one machine: another one when a VM of the same name was replaced."""
     address: pulumi.Output[str]
     """Private address; known once the interface that holds it exists."""
     status: pulumi.Output[str]

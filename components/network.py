@@ -24,7 +24,7 @@ class NetworkArgs:
     """`gateway_delegation`: the service that the gateway's subnet is lent to, None for injected classic tiers.
 
     `zone` is the nodes' zone; what sends their traffic out lives in the same one. `existing_vnet` is the ARM id of a
-    VNet that somebody else keeps: the subnets are made in it and it is left alone.
+    VNet of another owner: the subnets are made in it and it is left alone.
     """
 
     scope: StackScope

@@ -112,7 +112,11 @@ def render(name: str, values: Values, parts: Parts | None = None) -> str:
 
 
 def fill(text: str, name: str, values: Values, parts: Parts | None = None) -> str:
-    """`render` for a text at hand; `name` is what errors call it."""
+    """`render` for a text at hand; `name` is what errors call it.
+
+    Raises:
+        PolicyError: the text is not well-formed, lacks a value, or breaks a rule for policies.
+    """
     try:
         template = read(text, name)
     except PolicyFault as fault:
@@ -162,7 +166,7 @@ def _names(text: str) -> set[str]:
 
 
 def _substitute(text: str, name: str, values: Values) -> str | None:
-    """A text with its values; None for a placeholder that stands alone and has the value None."""
+    """A text with its values; None for a placeholder that is the whole text and has the value None."""
     template = Template(text)
     if not template.is_valid():
         raise PolicyError(f"{name}: placeholders in {text!r} are not valid")

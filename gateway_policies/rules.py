@@ -63,7 +63,7 @@ def _structure(root: Node) -> Iterator[PolicyFault]:
         count = sum(section.tag == name for section in root.children)
         if count != 1:
             allowed = "once, so that nothing is inherited unseen"
-            yield PolicyFault(root.place, f"<{name}> stands {count} times; allowed: {allowed}")
+            yield PolicyFault(root.place, f"<{name}> occurs {count} times; allowed: {allowed}")
 
 
 def _in_section(section: Node) -> Iterator[PolicyFault]:

@@ -26,7 +26,7 @@ DEEPEST = 64
 
 @dataclass(frozen=True, order=True)
 class Place:
-    """Where something stands; lines and columns count from 1, columns in characters."""
+    """A position in a file; lines and columns count from 1, columns in characters."""
 
     file: str
     line: int
@@ -51,7 +51,7 @@ class PolicyFault(Exception):  # noqa: N818 - a fault of a policy, not of the pr
 
 @dataclass(frozen=True)
 class Text:
-    """A piece of text and where it begins."""
+    """A text and where it begins."""
 
     value: str
     place: Place

@@ -98,7 +98,7 @@ class Names:
 
     @property
     def vnet(self) -> str:
-        """The virtual network."""
+        """The stack's own VNet; unused where an existing one is named."""
         return f"{self.base}-vnet"
 
     def subnet(self, segment: Segment) -> str:
@@ -115,7 +115,7 @@ class Names:
 
     @property
     def nat_gateway(self) -> str:
-        """Outbound for the nodes."""
+        """The NAT gateway: the nodes' way out."""
         return f"{self.base}-nat"
 
     @property
@@ -130,7 +130,7 @@ class Names:
 
     @property
     def bastion(self) -> str:
-        """Azure Bastion."""
+        """The Bastion host, the operators' way in."""
         return f"{self.base}-bastion"
 
     @property
@@ -145,12 +145,12 @@ class Names:
 
     @property
     def identity(self) -> str:
-        """The nodes' managed identity."""
+        """The managed identity by which nodes read their secrets."""
         return f"{self.base}-nodes-id"
 
     @property
     def gateway_identity(self) -> str:
-        """The gateway's managed identity."""
+        """The managed identity by which the gateway reads the backend key."""
         return f"{self.base}-gateway-id"
 
     @property
@@ -167,7 +167,7 @@ class Names:
 
     @property
     def model_disk(self) -> str:
-        """The shared model disk."""
+        """The disk that all nodes attach, where model_store.kind is shared-disk."""
         return f"{self.base}-models"
 
     @property
@@ -182,17 +182,17 @@ class Names:
 
     @property
     def workspace(self) -> str:
-        """Log Analytics."""
+        """The Log Analytics workspace: logs of nodes and gateway."""
         return f"{self.base}-logs"
 
     @property
     def insights(self) -> str:
-        """Application Insights."""
+        """The Application Insights component: the gateway's traces and token metrics."""
         return f"{self.base}-insights"
 
     @property
     def action_group(self) -> str:
-        """Whom alerts tell."""
+        """The action group: who is notified when an alert fires."""
         return f"{self.base}-alerts"
 
     @property
@@ -202,11 +202,11 @@ class Names:
 
     @property
     def workbook_title(self) -> str:
-        """What people see of it."""
+        """The workbook's title in the portal."""
         return f"{self.base}: gateway"
 
     def alert(self, name: str) -> str:
-        """An alert rule."""
+        """The rule for one alert of components/alerts.yaml, by its name there."""
         return f"{self.base}-{name}"
 
     @property
@@ -219,11 +219,11 @@ class Names:
         return f"{self.prefix}-{self.gpu}-node-{number}"
 
     def nic(self, number: int) -> str:
-        """A node's network interface."""
+        """The one network interface of a node, by its number from 1."""
         return f"{self.node(number)}-nic"
 
     def os_disk(self, number: int) -> str:
-        """A node's OS disk."""
+        """The OS disk of a node, by its number from 1."""
         return f"{self.node(number)}-os"
 
     def shutdown_schedule(self, number: int) -> str:
@@ -231,7 +231,7 @@ class Names:
         return f"shutdown-computevm-{self.node(number)}"
 
     def endpoint(self, service: str) -> str:
-        """A private endpoint."""
+        """The private endpoint of a service, such as `vault`."""
         return f"{self.base}-{service}-pe"
 
     def checks(self, node_count: int) -> Iterator[tuple[Kind, str]]:

@@ -38,7 +38,7 @@ class PrivateLink(StrEnum):
 class AddressPlan:
     """Ranges by segment, and the private address of each node (head first).
 
-    `elsewhere` holds the segments whose subnet somebody else owns: rules name their range, nobody makes them.
+    `elsewhere` holds the segments whose subnet has another owner: rules name their range only.
     """
 
     address_space: IPv4Network
@@ -63,7 +63,7 @@ def plan_addresses(
 ) -> AddressPlan:
     """Lay out the VNet. Settings have passed `conflicts` before.
 
-    `gateway_elsewhere` is the range of a gateway that somebody else owns.
+    `gateway_elsewhere` is the range of a gateway that has another owner.
     """
     subnets = {
         Segment.NODES: network.nodes_subnet,

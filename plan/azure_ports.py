@@ -12,7 +12,7 @@ from plan.vocabulary import GatewayInbound, GatewayTier, ModelStoreKind, Segment
 
 def platform_flows(settings: AzureSettings) -> Iterator[Flow]:
     """Every listener that is no node's, in a stable order."""
-    if not settings.gateway.existing:  # what somebody else's gateway needs is its owner's business
+    if not settings.gateway.existing:  # an existing gateway's own flows are its owner's task
         yield from _gateway_flows(settings.gateway.tier, settings.gateway.inbound)
     purpose = "Key Vault, gateway, storage over private addresses"
     endpoints = Segment.ENDPOINTS

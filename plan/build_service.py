@@ -45,7 +45,7 @@ def products_plan(gateway: Gateway, placement: Placement) -> tuple[ProductPlan, 
 
 
 def product_plan(name: str, product: Product, placement: Placement) -> ProductPlan:
-    """One product."""
+    """One product's settings with the models that it may call."""
     quota = product.token_quota
     return ProductPlan(
         id=name,

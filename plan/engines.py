@@ -29,25 +29,25 @@ def with_engines(plan: P, registry: Registry, file: str) -> P:
             faults.append(Fault(file, f"serving.models.{base}", sentence))
             continue
         (hardware,) = kinds
-        verdict = planner.check(
+        fit = planner.check(
             registry.models[base],
             gpu=hardware.gpu,
             gpus_per_node=hardware.gpus,
             nodes=len(plan.nodes) if plan.serving.topology is Topology.DISTRIBUTED else 1,
             fabric=hardware.fabric,
         )
-        if not verdict.fits:
-            faults += [Fault(file, f"serving.models.{base}", reason) for reason in verdict.refusals]
-        elif plan.serving.topology is Topology.DISTRIBUTED and verdict.layout.world < verdict.hardware.total:
+        if not fit.fits:
+            faults += [Fault(file, f"serving.models.{base}", reason) for reason in fit.refusals]
+        elif plan.serving.topology is Topology.DISTRIBUTED and fit.layout.world < fit.hardware.total:
             faults.append(
                 Fault(
                     file,
                     "serving.topology",
-                    f"'distributed' spreads one model over all nodes, but {base} runs best as {verdict.layout}; "
+                    f"'distributed' spreads one model over all nodes, but {base} runs best as {fit.layout}; "
                     f"allowed here: {Topology.REPLICAS}",
                 )
             )
-        engines.append(EnginePlan(base, verdict.layout.tensor, verdict.layout.pipeline))
+        engines.append(EnginePlan(base, fit.layout.tensor, fit.layout.pipeline))
     if faults:
         raise InputError(*faults)
     return replace(plan, serving=replace(plan.serving, engines=tuple(engines)))

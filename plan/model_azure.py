@@ -33,7 +33,7 @@ class ComputePlan:
 
     @property
     def login(self) -> Login:
-        """The operators' account."""
+        """The operators' account on every node: user name and public keys."""
         return Login(self.admin_username, self.ssh_public_keys)
 
 
@@ -50,7 +50,7 @@ class ModelStorePlan(StorePlan):
 
 @dataclass(frozen=True)
 class AccessPlan:
-    """Operators' way in."""
+    """How operators and deliveries reach the nodes and the vault."""
 
     bastion_sku: BastionSku
     tunnel: bool

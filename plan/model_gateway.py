@@ -89,7 +89,7 @@ class GatewayPlan:
 
     @property
     def host(self) -> str:
-        """Its own host name."""
+        """The host name that Azure gives the gateway."""
         return f"{self.name}.{DOMAIN}"
 
     @property

@@ -102,7 +102,11 @@ def _texts(value: Any, where: str = "", name: str = "") -> Iterator[tuple[str, s
 
 
 def read(stack: str, root: Path = ROOT) -> dict[str, Any]:
-    """The `config` mapping of a stack file, as written, keys with their namespace."""
+    """The `config` mapping of a stack file, as written, keys with their namespace.
+
+    Raises:
+        InputError: no such stack, a file that cannot be read, or no mapping of settings in it.
+    """
     path = path_of(stack, root)
     file = label(stack)
     if not STACK_NAME.fullmatch(stack):

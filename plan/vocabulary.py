@@ -87,7 +87,7 @@ class Affinity(StrEnum):
 
 @verify(UNIQUE)
 class QuotaPeriod(StrEnum):
-    """After how long a token quota starts anew: the words of the `llm-token-limit` policy, in lower case.
+    """After how long a token quota starts again: the words of the `llm-token-limit` policy, in lower case.
 
     Every tier that this program offers takes all of them (Microsoft's page on the policy, "Applies to").
     """

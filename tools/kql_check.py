@@ -39,7 +39,11 @@ def install() -> Path:
 
 
 def problems(files: Sequence[Path]) -> list[str]:
-    """What the language service says is wrong: `FILE:OFFSET: MESSAGE` each."""
+    """What the language service says is wrong: `FILE:OFFSET: MESSAGE` each.
+
+    Raises:
+        RuntimeError: the check itself failed.
+    """
     line = ["node", "check.cjs", str(SOURCE / "tables.json"), *(str(file.resolve()) for file in files)]
     done = subprocess.run(line, cwd=install(), capture_output=True, text=True, check=False, timeout=CHECK_TIMEOUT_S)
     found = done.stdout.splitlines()

@@ -94,7 +94,7 @@ def checks() -> list[tuple[str, Callable[[], Outcome]]]:
 
 
 def say(text: str) -> None:
-    """One line of progress."""
+    """Print one line of progress at once."""
     print(text, flush=True)
 
 

@@ -1,4 +1,4 @@
-"""What lies in a bundle, by path.
+"""What a bundle holds, by path.
 
 apply/                      the program that applies it (`python3 apply DIGEST`)
 bin/                        commands of the node
@@ -79,7 +79,7 @@ def _rootfs(plan: FleetPlan) -> Iterator[tuple[str, str]]:
 
 
 def unit_text(plan: FleetPlan, unit: Unit) -> str:
-    """One service's unit file."""
+    """The systemd unit file of one service, rendered for this plan."""
     return render(
         f"units/{unit}.j2",
         plan=plan,

@@ -7,12 +7,12 @@ from plan.model import FleetPlan, NodePlan
 from plan.vocabulary import Topology
 
 RAY_JOIN_DEADLINE_S = 600
-"""How long a worker waits for its head before systemd starts it anew (docs/facts/vllm-and-ray.md#a-lost-head)."""
+"""How long a worker waits for its head before systemd starts it again (docs/facts/vllm-and-ray.md#a-lost-head)."""
 RAY_OBJECT_STORE_BYTES = 1024**3
 """Ray's default is 30 % of the memory; vLLM passes next to nothing through the object store."""
 
 ENGINE_DRAIN_S = 120
-"""How long running requests may go on when the engine is told to stop."""
+"""How long running requests may go on when the engine is asked to stop."""
 
 
 def ports_of(plan: FleetPlan) -> dict[str, int]:

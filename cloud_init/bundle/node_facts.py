@@ -7,8 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from cloud_init import disks
-from cloud_init.bundle import firewall, prompts
-from cloud_init.bundle import served as catalogue
+from cloud_init.bundle import firewall, prompts, shipped_registry
 from cloud_init.bundle.services import JUPYTER_TOKEN, Unit, serves
 from huddle import versions
 from plan.model import FleetPlan, NodePlan
@@ -88,7 +87,7 @@ def _store(plan: FleetPlan) -> dict[str, Any]:
 
 def model(plan: FleetPlan, one: NodePlan) -> dict[str, Any]:
     """The model whose files must lie on the node's NVMe."""
-    entry = catalogue.known().models[one.model]
+    entry = shipped_registry.load().models[one.model]
     return {
         "name": entry.name,
         "directory": entry.store_directory,
@@ -102,7 +101,7 @@ def model(plan: FleetPlan, one: NodePlan) -> dict[str, Any]:
 def _answers(plan: FleetPlan, one: NodePlan) -> list[dict[str, Any]]:
     """Which served names must answer, under which of the engine's names, and with which system prompt."""
     found = ((served.name, prompts.of_model(served)) for served in plan.serving.models if one.number in served.nodes)
-    names = catalogue.known().served_names(one.model)
+    names = shipped_registry.load().served_names(one.model)
     return [
         {"model": name, "names": list(names), "prompt_sha256": prompt.sha256 if prompt else None}
         for name, prompt in found

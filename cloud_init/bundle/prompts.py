@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from hashlib import sha256
 
-from cloud_init.bundle import served as catalogue
+from cloud_init.bundle import shipped_registry
 from huddle.registry.prompts import read_system_prompt
 from plan.model import FleetPlan, ServedModel
 
@@ -27,7 +27,7 @@ def of_model(served: ServedModel) -> PromptFile | None:
     """The stack's own prompt for a served name, else the registry's, else none."""
     text = served.system_prompt
     if text is None:
-        known = catalogue.known()
+        known = shipped_registry.load()
         shipped = read_system_prompt(known, known.resolve(served.name))
         text = shipped.text if shipped else None
     return None if text is None else _file(f"prompts/models/{served.name}.txt", text)

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from cloud_init.bundle import served as catalogue
+from cloud_init.bundle import shipped_registry
 from huddle.registry.prompts import find_chat_template
 from huddle.registry.schema import Entry
 from plan.model import FleetPlan
@@ -19,7 +19,7 @@ def files(plan: FleetPlan) -> Iterator[tuple[str, bytes]]:
     Raises:
         RegistryError: a chat template that an entry names is not beside the shipped registry.
     """
-    known = catalogue.known()
+    known = shipped_registry.load()
     served = [known.resolve(model.name) for model in plan.serving.models]
     document = {
         "models": {one.model.name: _entry(one.model) for one in sorted(served, key=lambda one: one.model.name)},

@@ -66,7 +66,7 @@ def _services(plan: FleetPlan, node: NodePlan, code: Mapping[Unit, tuple[str, ..
         Unit.RAY,
         restart_on=(_unit_file(Unit.RAY), "bin/huddle-ray", "bin/huddle-ray-guard", f"{own}/ray.env", libraries),
         credentials=(Secret.RAY_TOKEN.key,),
-        # Ray's workers on each node hold a part of a model across nodes: when one takes another copy, all load anew.
+        # Ray's workers on each node hold a part of a model across nodes: when one takes another copy, all load again.
         reads_model=distributed,
     )
     yield Service(Unit.MODELS, restart_on=(_unit_file(Unit.MODELS), f"{own}/model.json"), reads_model=True)

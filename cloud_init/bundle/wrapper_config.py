@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cloud_init.bundle import prompts
-from cloud_init.bundle import served as catalogue
+from cloud_init.bundle import prompts, shipped_registry
 from cloud_init.bundle.prompts import PromptFile
 from huddle.probe import verdict
 from plan.model import FleetPlan, NodePlan
@@ -40,7 +39,7 @@ def wrapper_config(plan: FleetPlan, node: NodePlan) -> dict[str, Any]:
 
 
 def _priority(name: str) -> dict[str, bool]:
-    by_priority = catalogue.known().resolve(name).model.schedules_by_priority
+    by_priority = shipped_registry.load().resolve(name).model.schedules_by_priority
     return {"priority_scheduling": True} if by_priority else {}
 
 

@@ -75,7 +75,7 @@ class Application:
         return self._end(State.SERVING, self._digest, None, 0)
 
     def _open(self) -> Unpacked:
-        """The bundle as it lies here. One that cannot be used goes, so that its archive is unpacked anew next time."""
+        """The bundle as unpacked here. A damaged one is removed, so that the next run unpacks its archive again."""
         try:
             return Unpacked.open(self._layout.bundles, self._digest, self._host)
         except ApplyError:
@@ -219,7 +219,7 @@ class Application:
             back = subprocess.run([*program, LOCK_FOR_PARENT], env=env, check=False).returncode == 0
         if back:
             reason += f"; {what} serves again"
-            # At boot the node serves and nobody waits for a verdict; to be run again would only lose the reason.
+            # At boot the node serves and nobody waits for the result; another run would only lose the reason.
             return self._end(State.ROLLED_BACK, before, reason, 0 if self._at_boot else 1)
         return self._end(State.FAILED, before, f"{reason}; {what} does not serve either", 1)
 

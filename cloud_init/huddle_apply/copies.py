@@ -43,7 +43,7 @@ class Copies:
 
     @classmethod
     def of(cls, layout: Layout, directory: str) -> Copies:
-        """Those on a node."""
+        """The copies of one model on a node, below its workspace."""
         return cls(layout.workspace / "models", directory)
 
     @property
@@ -53,11 +53,11 @@ class Copies:
 
     @property
     def folder(self) -> Path:
-        """What holds the versions."""
+        """The directory that holds one directory for each version."""
         return self.models / _VERSIONS / self.directory
 
     def version(self, name: str) -> Path:
-        """One version's directory."""
+        """The directory of one version, whether it exists or not."""
         return self.folder / name
 
     @property

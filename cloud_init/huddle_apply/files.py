@@ -31,7 +31,7 @@ def write(path: Path, content: bytes, mode: int = 0o644) -> bool:
 
 
 def write_json(path: Path, value: Any, mode: int = 0o644) -> bool:
-    """Write JSON atomically."""
+    """Write a value as indented JSON in UTF-8, atomically."""
     return write(path, (json.dumps(value, indent=1) + "\n").encode(), mode)
 
 

@@ -19,7 +19,11 @@ _DEADLINE_S = 5400.0
 
 
 def download(model: Mapping[str, Any], bundle: Path, token: str, copies: Copies) -> str:
-    """Ask the hub, with its own client from the bundle's environment; it resumes by itself. Returns the copy's name."""
+    """Ask the hub, with its own client from the bundle's environment; it resumes by itself. Returns the copy's name.
+
+    Raises:
+        ApplyError: the model has a digest, so it must be published, or the hub's client failed.
+    """
     if model["digest"]:
         raise ApplyError(
             f"{model['name']} of digest {model['digest']} is neither on this node nor in the model store; publish it"
@@ -41,7 +45,7 @@ def download(model: Mapping[str, Any], bundle: Path, token: str, copies: Copies)
         if shutil.disk_usage(copies.models).free < RESERVE_BYTES:
             raise unwritable(copies.public, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))) from failure
         raise ApplyError(
-            f"{model['name']} is neither in the model store nor to be had from the hub ({failure}); publish it to the "
+            f"{model['name']} is not in the model store, and the hub does not give it ({failure}); publish it to the "
             "store, or set the secret model_hub_token for a model that needs a licence",
             failure.log,
         ) from failure

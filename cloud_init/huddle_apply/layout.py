@@ -9,7 +9,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Layout:
-    """Paths below one root."""
+    """Where things are on a node; `root` is / except in tests."""
 
     root: Path
 
@@ -20,7 +20,7 @@ class Layout:
 
     @property
     def bundles(self) -> Path:
-        """Unpacked bundles by digest."""
+        """Unpacked bundles: a folder each, named by the digest."""
         return self.root / "opt/huddle/bundles"
 
     @property
@@ -60,12 +60,12 @@ class Layout:
 
     @property
     def status(self) -> Path:
-        """What others may read."""
+        """The status as JSON, readable by everyone."""
         return self.root / "var/lib/huddle/status.json"
 
     @property
     def incoming(self) -> Path:
-        """Where archives are delivered."""
+        """The folder to which archives of bundles are delivered."""
         return self.root / "var/lib/huddle/incoming"
 
     @property
@@ -85,7 +85,7 @@ class Layout:
 
     @property
     def workspace(self) -> Path:
-        """The local NVMe's directories."""
+        """The directory on the local NVMe that holds what a node can lose: copies of models, caches."""
         return self.root / "mnt/nvme/workspace"
 
     def serving_digest(self) -> str | None:

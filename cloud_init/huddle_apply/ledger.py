@@ -58,7 +58,11 @@ class Ledger:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Time a phase. A failure gets the phase's name."""
+        """Time a phase. A failure gets the phase's name.
+
+        Raises:
+            ApplyError: the block's own, or an OSError of the block in words.
+        """
         say(f"{name} ...")
         begin = time.monotonic()
         try:
@@ -115,7 +119,7 @@ class Ledger:
 
 
 def say(text: str) -> None:
-    """One line of progress."""
+    """Print one line of progress to the terminal or journal."""
     sys.stdout.write(f"huddle-apply: {text}\n")
     sys.stdout.flush()
 

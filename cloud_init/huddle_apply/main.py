@@ -7,7 +7,7 @@
                    only make the newest copy of the model ready, for the current bundle or for that one;
                    with --keep: a whole copy stays, another is served at once
     apply --open-store
-                   only mount the model store anew, once no publication is running
+                   only mount the model store again, once no publication is running
 
 Exit codes: 0 serves, 1 failed (with the log's end on stderr), 2 wrong use.
 """
@@ -57,7 +57,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--boot", action="store_true", help="re-apply the current bundle")
     parser.add_argument("--stage", action="store_true", help="only stage the model files")
     parser.add_argument("--keep", action="store_true", help="with --stage: a whole copy that is served stays")
-    parser.add_argument("--open-store", action="store_true", help="only mount the model store anew")
+    parser.add_argument("--open-store", action="store_true", help="only mount the model store again")
     parser.add_argument(LOCK_FOR_PARENT, action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if bool(options.vault_uri) != bool(options.identity_client_id):

@@ -76,7 +76,7 @@ def wait(layout: Layout, bundle: Unpacked, ledger: Ledger, deadline_s: float) ->
 
 
 def _problem(layout: Layout, expects: Mapping[str, Any], now: Mapping[str, UnitState]) -> str | None:
-    """What stands in the way, or None."""
+    """Why the node is not ready, as a sentence; None when it is."""
     waiting = _not_active(now)
     if waiting:
         return f"{', '.join(waiting)} not active"

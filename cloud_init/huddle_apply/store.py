@@ -1,8 +1,8 @@
-"""The model store on a shared disk, opened anew before it is read.
+"""The model store on a shared disk, mounted again before it is read.
 
 Another node writes to that disk (`huddle models publish`), and what this machine has cached of it grows stale: it is
 unmounted, forgotten and mounted again. While a writer is at work, or was cut off, the disk itself says so in its
-superblock (needs recovery), and it is not opened anew. Staging then checks every byte against the manifest.
+superblock (needs recovery), and it is not mounted again. Staging then checks every byte against the manifest.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ STOP_S = 900.0
 
 
 def daemon_reload() -> None:
-    """Read unit files again."""
+    """Make systemd read all unit files again."""
     commands.run(["systemctl", "daemon-reload"], deadline_s=_QUICK_S)
 
 
@@ -83,5 +83,5 @@ def log_of(unit: str) -> str:
 
 
 def apply_sysctl() -> None:
-    """Read kernel settings again."""
+    """Make the kernel take the settings of /etc/sysctl.d."""
     commands.run(["sysctl", "--quiet", "--system"], deadline_s=_QUICK_S)

@@ -86,6 +86,6 @@ class Api(pulumi.ComponentResource):
 
 
 def openapi_document() -> str:
-    """The API's description as it is imported: compact, so that laying the file out anew changes nothing in Azure."""
+    """The API's description as it is imported: compact, so that another layout of the file changes nothing in Azure."""
     text = (files("gateway_policies") / "openapi.json").read_text(encoding="utf-8")
     return json.dumps(json.loads(text), ensure_ascii=False, separators=(",", ":"))

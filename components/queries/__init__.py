@@ -18,5 +18,5 @@ def query(name: str) -> str:
 
 
 def names() -> list[str]:
-    """All queries, sorted."""
+    """Names of all queries, sorted, without `.kql`."""
     return sorted(item.name.removesuffix(".kql") for item in QUERIES.iterdir() if item.name.endswith(".kql"))

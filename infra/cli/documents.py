@@ -30,7 +30,7 @@ def documents(root: Path = stack_file.ROOT) -> dict[str, str]:
 
 
 def write_all(root: Path = stack_file.ROOT) -> list[str]:
-    """Write every generated file anew; returns the paths whose text changed."""
+    """Write every generated file; returns the paths whose text changed."""
     changed = []
     for name, text in documents(root).items():
         path = root / name

@@ -1,4 +1,4 @@
-"""`infra keys` and `infra products`: what stands in the gateway, and changing keys. Decisions are made elsewhere."""
+"""`infra keys` and `infra products`: what the gateway holds, and changing keys. Decisions are made elsewhere."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _products_leave(plan: AzurePlan) -> bool:
 
 
 def take_inventory(plan: AzurePlan) -> Inventory:
-    """What stands in a stack's gateway, as Azure says now."""
+    """What a stack's gateway holds, as Azure says now."""
     from infra.operations import arm, inventory  # noqa: PLC0415
     from infra.operations import arm_gateway as gateway  # noqa: PLC0415
     from infra.operations import stack_outputs as live_stack  # noqa: PLC0415

@@ -23,7 +23,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Plan, rehearse and look after a private LLM service. Nothing here creates anything in Azure.",
+    help="Plan, rehearse and operate a private LLM service. No command here creates resources in Azure.",
 )
 Stack = Annotated[str, typer.Option("--stack", "-s", help="Stack name: stacks/Pulumi.<stack>.yaml.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
@@ -35,7 +35,7 @@ EXIT_INTERRUPTED = 130
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line; exit code 2 and one sentence a fault for bad input."""
     try:
         app()
     except HuddleError as error:
@@ -195,7 +195,7 @@ def rehearse(
     ] = None,
     keep: Annotated[Path | None, typer.Option(help="Keep state and logs in this new directory.")] = None,
     stacks_dir: Annotated[
-        Path, typer.Option(help="Where the stack's file lies: a directory named `stacks`.", exists=True)
+        Path, typer.Option(help="Folder of the stack's file: a directory named `stacks`.", exists=True)
     ] = stack_file.ROOT / "stacks",
 ) -> None:
     """Live through the whole life of a stack: the real engine, a simulated Azure, no cloud, no cost."""

@@ -45,9 +45,12 @@ def prepare(
     secrets_provider: str | None = None,
     root: Path = ROOT,
 ) -> None:
-    """Create the stack if the backend lacks it, then make missing secrets. StackNotReadyError when the CLI refuses.
+    """Create the stack if the backend lacks it, then make missing secrets.
 
     The secrets provider counts only when the stack is created: a later change needs `stack change-secrets-provider`.
+
+    Raises:
+        StackNotReadyError: the CLI refuses; it says why.
     """
 
     def pulumi(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:

@@ -41,7 +41,11 @@ def link_flags(version: Version) -> str:
 
 
 def build(into: Path, cache: Path, say: Say) -> None:
-    """Build `pulumi` and lay the launcher of Python programs beside it; EngineUnavailableError says why it failed."""
+    """Build `pulumi` and lay the launcher of Python programs beside it.
+
+    Raises:
+        EngineUnavailableError: the build failed; it says why.
+    """
     try:
         go = find_go(cache, say)
         environment = {**os.environ, **GO_SETTINGS, "GOTOOLCHAIN": "local"}
@@ -62,7 +66,11 @@ def build(into: Path, cache: Path, say: Say) -> None:
 
 
 def build_tool(module: Path, package: str, cache: Path, say: Say) -> Path:
-    """A small tool from a Go module of its own (*module* holds its go.mod), built once; EngineUnavailableError."""
+    """A small tool from a Go module of its own (*module* holds its go.mod), built once.
+
+    Raises:
+        EngineUnavailableError: the build failed; it says why.
+    """
     name = package.rsplit("/", 1)[-1]
     pins = [(module / part).read_bytes() for part in ("go.mod", "go.sum")]
     target = cache / f"{name}-{cache_key([*pins, json.dumps(GO_SETTINGS)])}"

@@ -17,7 +17,11 @@ _MACHINES = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64", "arm64": "arm6
 
 
 def url(version: Version, system: str | None = None, machine: str | None = None) -> str:
-    """Address of the official archive for this machine; ValueError when there is none for it."""
+    """Address of the official archive for this machine.
+
+    Raises:
+        ValueError: there is no release for this system and machine.
+    """
     system, machine = system or platform.system(), machine or platform.machine()
     if system not in _OPERATING_SYSTEMS or machine.lower() not in _MACHINES:
         msg = f"there is no official Pulumi release for {system} on {machine}"
@@ -27,7 +31,11 @@ def url(version: Version, system: str | None = None, machine: str | None = None)
 
 
 def download(into: Path, version: Version, say: Say) -> None:
-    """Unpack the release's programs into *into*; EngineUnavailableError says why it failed."""
+    """Unpack the release's programs into *into*.
+
+    Raises:
+        EngineUnavailableError: the download failed; it says why.
+    """
     try:
         address = url(version)
         say(f"downloading Pulumi {version} (official release)")

@@ -22,7 +22,11 @@ class Version(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "Version":
-        """Read the first version in *text* (`v3.274.1`, `go1.26.8`, `3.280.0-a.1`); ValueError when there is none."""
+        """Read the first version in *text* (`v3.274.1`, `go1.26.8`, `3.280.0-a.1`).
+
+        Raises:
+            ValueError: there is none.
+        """
         match = _VERSION.search(text)
         if match is None:
             msg = f"no version number in {text[:60]!r}"

@@ -17,7 +17,7 @@ API_VERSION = "2024-05-01"
 
 @dataclass(frozen=True)
 class LiveProduct:
-    """A product as it stands in Azure."""
+    """A product as it is in Azure."""
 
     id: str
     display_name: str
@@ -25,7 +25,7 @@ class LiveProduct:
 
 @dataclass(frozen=True)
 class LiveSubscription:
-    """A subscription as it stands in Azure; `product` is None for one that opens an API or all of them."""
+    """A subscription as it is in Azure; `product` is None for one that opens an API or all of them."""
 
     sid: str
     display_name: str

@@ -1,4 +1,4 @@
-"""Whose products and subscriptions stand in a gateway: ours, or somebody else's that nothing here may delete. Pure."""
+"""Who owns a gateway's products and subscriptions: this stack, or others whose nothing here may delete. Pure."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ ALL_ACCESS = "master"
 
 @dataclass(frozen=True)
 class Inventory:
-    """What stands there besides the plan.
+    """What the gateway holds besides the plan.
 
-    `foreign_products` were made by somebody else. `foreign_subscriptions` are to products of ours, but not ours: people
+    `foreign_products` have another owner. `foreign_subscriptions` are to products of ours, but not ours: people
     who subscribed in the portal, say. `bypasses` open the API past every product's limits. `blocked` are products that
     the next `up` would delete, with the foreign subscriptions that stand in the way.
     """

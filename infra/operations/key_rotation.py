@@ -1,7 +1,7 @@
 """Changing a subscription's keys while its clients keep working: two steps, with the clients' move between them.
 
-Clients use one of the two keys (the primary one, unless told otherwise). The first step makes the *other* key anew,
-which nobody uses; clients move to it; the second step makes the key that they left anew. Neither step ever touches the
+Clients use one of the two keys (the primary one, by default). The first step renews the *other* key,
+which nobody uses; clients move to it; the second step renews the key that they left. Neither step ever touches the
 key in use, so there is no moment without a key that works.
 """
 
@@ -17,7 +17,7 @@ from plan.vocabulary import KeyName
 
 @verify(UNIQUE)
 class Step(StrEnum):
-    """Where a rotation stands."""
+    """The two steps of a rotation; clients move to the other key between them."""
 
     START = "start"
     FINISH = "finish"
@@ -25,7 +25,7 @@ class Step(StrEnum):
 
 @dataclass(frozen=True)
 class Rotation:
-    """One step of one subscription's rotation: `renews` is made anew while clients use the other key."""
+    """One step of one subscription's rotation: `renews` gets a new value while clients use the other key."""
 
     subscription: str
     sid: str
@@ -82,5 +82,5 @@ def plan_step(gateway: GatewayPlan, file: str, subscription: str, step: Step, in
 
 
 def other(which: KeyName) -> KeyName:
-    """The other key."""
+    """Primary for secondary and the other way round."""
     return KeyName.SECONDARY if which is KeyName.PRIMARY else KeyName.PRIMARY

@@ -12,7 +12,7 @@ from plan import stack_file
 
 
 class NoStackError(InputError):
-    """The backend has no such stack, so nothing of it stands anywhere. Other reasons leave that open."""
+    """The backend has no such stack, so no resource of it exists. Other failures do not say so."""
 
 
 def outputs(stack: str) -> Mapping[str, Any]:

@@ -56,7 +56,7 @@ class Record:
     diagnostics: list[str] = field(default_factory=list)
 
     def add(self, event: events.EngineEvent) -> None:
-        """Take in one event."""
+        """Add one event of the engine's log to the record."""
         if event.resource_pre_event:
             self._note(event.resource_pre_event.metadata)
         if event.res_outputs_event:

@@ -36,7 +36,7 @@ class StepResult:
         return summary(self.record.count())
 
     def as_json(self) -> dict[str, Any]:
-        """For scripts."""
+        """The result as `infra rehearse --json` prints it."""
         return {
             "step": self.step.name,
             "command": self.step.command,
@@ -49,16 +49,16 @@ class StepResult:
 
 
 class Observer(Protocol):
-    """Whoever shows progress."""
+    """Shows progress; `Screen` is the one for terminals."""
 
     def started(self, step: Step) -> None:
-        """A step begins."""
+        """Called before a step runs."""
 
     def progressed(self, step: Step, finished: int, name: str) -> None:
         """The engine finished another resource."""
 
     def ended(self, result: StepResult) -> None:
-        """A step is over."""
+        """Called after a step, whether it failed or not."""
 
 
 @dataclass

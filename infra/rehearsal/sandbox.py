@@ -48,7 +48,7 @@ class Sandbox:
 
     @property
     def azure_state(self) -> Path:
-        """The simulated Azure's memory."""
+        """The file in which the simulated Azure keeps its resources (JSON)."""
         return self.directory / "azure.json"
 
     def edit(self, change: Callable[[dict[str, Any]], None]) -> None:

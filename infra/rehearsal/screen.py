@@ -31,7 +31,7 @@ class Screen:
         console.print(Text.assemble("Rehearsing ", (plan.stack, "bold"), " on a ", (SIMULATED, "yellow")))
 
     def started(self, step: Step) -> None:
-        """Open a progress line."""
+        """Open a progress line for this step."""
         if not self.console.is_terminal:
             return
         self._progress = Progress(
@@ -47,7 +47,7 @@ class Screen:
         self._progress.start()
 
     def progressed(self, _: Step, finished: int, name: str) -> None:
-        """Move the bar."""
+        """Move the bar to the number of finished resources."""
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, completed=finished, name=name[:48])
 
@@ -88,7 +88,7 @@ def show_outputs(console: Console, outputs: dict[str, Any]) -> None:
 
 
 def show_summary(console: Console, plan: AzurePlan, rehearsal: Rehearsal, kept_in: str | None, *, own: bool) -> None:
-    """The last words. `own`: whether the stack's file lies where `make up` looks for it."""
+    """The last words. `own`: whether the stack's file is where `make up` looks for it."""
     seconds = sum(result.seconds for result in rehearsal.results)
     if rehearsal.succeeded:
         text = (

@@ -195,7 +195,7 @@ def _notes(plan: AzurePlan, prices: Prices) -> Iterator[str]:
 
 
 def money(usd: float) -> str:
-    """`$10,190.80`."""
+    """US dollars with cents: `$10,190.80`."""
     return f"${usd:,.2f}"
 
 
@@ -247,5 +247,5 @@ def table(result: Estimate) -> Table:
 
 
 def show(result: Estimate, console: Console) -> None:
-    """Print the estimate."""
+    """Print the estimate as a table, in US dollars a month."""
     console.print(table(result))

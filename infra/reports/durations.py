@@ -48,7 +48,7 @@ class Row(_Data):
 
 
 class Durations(_Data):
-    """The whole table."""
+    """Azure's times by resource type, in seconds, with their sources."""
 
     default: Row
     resources: Mapping[str, Row]

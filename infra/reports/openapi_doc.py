@@ -47,7 +47,7 @@ def document() -> dict[str, Any]:
 
 
 def text() -> str:
-    """The document as it lies in its file."""
+    """The document as its file holds it."""
     return json.dumps(document(), indent=2, ensure_ascii=False) + "\n"
 
 

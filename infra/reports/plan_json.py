@@ -94,5 +94,5 @@ def view(plan: FleetPlan, summary: Sequence[tuple[str, str]]) -> Group:
 
 
 def show(plan: FleetPlan, summary: Sequence[tuple[str, str]], console: Console) -> None:
-    """Print the view."""
+    """Print the plan as tables for a terminal."""
     console.print(view(plan, summary))

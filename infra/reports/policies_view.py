@@ -20,7 +20,7 @@ def of(plan: AzurePlan) -> tuple[Rendered, ...]:
 
 
 def to_json(policies: tuple[Rendered, ...]) -> dict[str, str]:
-    """The texts by scope."""
+    """The policies' XML by scope, as `infra policies --json` prints it."""
     return {policy.scope: policy.text for policy in policies}
 
 

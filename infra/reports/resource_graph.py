@@ -37,5 +37,5 @@ def from_checkpoint(resources: Iterable[dict[str, Any]]) -> tuple[Registered, ..
 
 
 def as_json(resources: Iterable[Registered]) -> str:
-    """For scripts."""
+    """The resources as `infra tree --json` prints them."""
     return json.dumps([vars(resource) for resource in resources], indent=2)

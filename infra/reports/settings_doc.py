@@ -30,7 +30,7 @@ class Key:
 
 @dataclass(frozen=True)
 class Section:
-    """One settings model and where it stands in the file: `serving.models.<name>`."""
+    """One settings model and its place in the file: `serving.models.<name>`."""
 
     heading: str
     level: int
@@ -92,7 +92,7 @@ def _sections(schema: Schema, whole: Schema, path: str, level: int) -> Iterator[
 
 
 def _inner(field: Schema, whole: Schema) -> tuple[Schema | None, str]:
-    """The settings model that a field holds, and what stands between: nothing, a place in a list, a mapping's key."""
+    """The settings model that a field holds, and what is between: nothing, a place in a list, a mapping's key."""
     target = _resolved(field, whole)
     if "properties" in target:
         return target, ""

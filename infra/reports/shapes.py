@@ -27,22 +27,22 @@ class Box:
 
     @property
     def right(self) -> int:
-        """The right edge."""
+        """X of the right edge, in pixels."""
         return self.x + self.width
 
     @property
     def bottom(self) -> int:
-        """The lower edge."""
+        """Y of the lower edge, in pixels."""
         return self.y + self.height
 
     @property
     def centre(self) -> int:
-        """Half way across."""
+        """X of the centre, in pixels."""
         return self.x + self.width // 2
 
     @property
     def middle(self) -> int:
-        """Half way down."""
+        """Y of the centre, in pixels."""
         return self.y + self.height // 2
 
     @property
@@ -68,7 +68,7 @@ class Arrow:
 
     @property
     def path(self) -> str:
-        """As SVG path data."""
+        """The arrow as SVG path data (`M x y L x y …`)."""
         return " ".join(f"{'L' if index else 'M'}{x} {y}" for index, (x, y) in enumerate(self.points))
 
 

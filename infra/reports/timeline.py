@@ -39,7 +39,7 @@ class Span:
 
     @property
     def duration_s(self) -> float:
-        """Its own part (seconds)."""
+        """Seconds from its start to its end."""
         return self.end_s - self.start_s
 
 

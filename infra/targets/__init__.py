@@ -34,7 +34,7 @@ class TargetModule(Protocol):
         """What is allowed and probably not meant, a sentence each."""
 
     def estimate(self, plan: Any) -> Estimate:
-        """What a month costs."""
+        """The cost of a month, in US dollars at list prices."""
 
     def picture(self, plan: Any) -> str:
         """The stack as SVG text."""

@@ -39,7 +39,7 @@ def _tier(settings: AzureSettings, _: Known) -> Findings:
 
 
 def _existing(settings: AzureSettings, _: Known) -> Findings:
-    """A service of somebody else's is used as it is, so nothing here may promise to change it."""
+    """An existing service is used as it is, so a setting that would change it is refused."""
     existing = settings.gateway.existing
     if existing is None:
         return

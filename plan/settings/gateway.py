@@ -19,7 +19,7 @@ class TokenQuota(Section):
     """How much a subscription may use in a period, on top of the limit per minute."""
 
     tokens: int = Field(ge=1, le=MOST_PER_PERIOD, description="Tokens in each period, prompt and answer together.")
-    period: QuotaPeriod = Field(description="After which the count starts anew.")
+    period: QuotaPeriod = Field(description="After which the count starts again at zero.")
 
 
 class Subscription(Section):

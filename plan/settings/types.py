@@ -18,7 +18,11 @@ from pydantic import (
 
 
 def network_of(value: object) -> IPv4Network:
-    """Accept only text in CIDR form with no host bits, such as 10.0.0.0/24."""
+    """Accept only text in CIDR form with no host bits, such as 10.0.0.0/24.
+
+    Raises:
+        ValueError: anything else.
+    """
     if not isinstance(value, str | IPv4Network):
         raise ValueError("must be an IPv4 network in CIDR form, such as 10.0.0.0/24")
     try:
@@ -33,14 +37,22 @@ def text_of(value: object) -> object:
 
 
 def line_of(text: str) -> str:
-    """Names are shown in portals and tables: something to read, and no line breaks or control characters."""
+    """Accept only text that portals and tables can show: not blank, no line breaks, no control characters.
+
+    Raises:
+        ValueError: anything else.
+    """
     if not text.isprintable() or not text.strip():
         raise ValueError("must be printable text on one line, and not blank")
     return text
 
 
 def number_of(value: object) -> object:
-    """Refuse the key `yes`, which Python would count as 1."""
+    """Refuse the key `yes`, which Python would count as 1.
+
+    Raises:
+        ValueError: a boolean.
+    """
     if isinstance(value, bool):
         raise ValueError("must be a node's number, not a switch")
     return value

@@ -36,7 +36,7 @@ class Subject:
 
 @contextlib.contextmanager
 def backend(chunks: int, interval_ms: float) -> Iterator[int]:
-    """The fake backend's port."""
+    """Run the fake backend; gives its port on 127.0.0.1."""
     port = reserve_port()
     argv = [sys.executable, str(HERE / "backend.py"), "--port", str(port)]
     with _process([*argv, "--chunks", str(chunks), "--interval-ms", str(interval_ms)], port, 10):
@@ -45,7 +45,11 @@ def backend(chunks: int, interval_ms: float) -> Iterator[int]:
 
 @contextlib.contextmanager
 def subject(name: str, backend_port: int, directory: Path, workers: int, model: str = "bench") -> Iterator[Subject]:
-    """Start one subject in front of the backend."""
+    """Start one subject in front of the backend.
+
+    Raises:
+        ValueError: no subject has this name.
+    """
     port = reserve_port()
     places = {"port": port, "backend_port": backend_port, "directory": directory, "workers": workers, "model": model}
     if name == "direct":

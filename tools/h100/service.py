@@ -182,7 +182,11 @@ def titles(processes: Sequence[psutil.Process]) -> list[str]:
 
 
 def descendant(program: Program, title: str) -> psutil.Process:
-    """The first process below a program whose title holds a word."""
+    """The first process below a program whose title holds a word.
+
+    Raises:
+        RuntimeError: there is none.
+    """
     for process in psutil.Process(program.process.pid).children(recursive=True):
         with _gone_is_good():
             if title in f"{process.name()} {' '.join(process.cmdline())}":
@@ -197,7 +201,11 @@ def metric(port: int, name: str) -> float:
 
 
 def plan(programs: Programs, model: str, *arguments: str) -> dict[str, Any]:
-    """The planner's prediction."""
+    """What `huddle plan --json` predicts.
+
+    Raises:
+        RuntimeError: the command failed.
+    """
     code, said, _ = programs.ask("plan", model, "--json", *arguments)
     if code:
         raise RuntimeError(f"huddle plan: {said}")

@@ -70,7 +70,7 @@ def _run(lab: Lab, workers: str) -> str:
 
 
 def say(line: str) -> None:
-    """One line of progress."""
+    """Print one line of progress at once."""
     print(f"labs: {line}", file=sys.stderr, flush=True)
 
 

@@ -15,7 +15,7 @@ from tools.labs.progress import Passed
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The plugin's one option."""
+    """Add the option `--passed FILE`."""
     parser.addoption("--passed", type=Path, default=None, help="a file of scenarios that need not run again")
 
 

@@ -42,7 +42,7 @@ class Link:
 
     @property
     def macs(self) -> tuple[str, str]:
-        """Of eth0 and eth1."""
+        """The MAC addresses of eth0 and eth1."""
         return f"52:54:00:00:00:{self.number:02x}", f"52:54:00:00:01:{self.number:02x}"
 
     def network_config(self, address: str, prefix: int) -> Mapping[str, Any]:
@@ -55,7 +55,7 @@ class Link:
         return {"version": 2, "ethernets": cards}
 
     def words(self) -> Iterator[str]:
-        """QEMU's words."""
+        """The arguments for QEMU that make this link."""
         yield from ("-netdev", "hubport,id=eth0,hubid=0", "-device", f"virtio-net-pci,netdev=eth0,mac={self.macs[0]}")
         if self.cable:
             own, other = self.cable

@@ -36,7 +36,7 @@ class Image:
 
     @property
     def kernel(self) -> Path:
-        """Linux."""
+        """The kernel that QEMU boots."""
         return self.folder / "kernel"
 
     @property
@@ -46,7 +46,7 @@ class Image:
 
     @property
     def root(self) -> Path:
-        """The root file system."""
+        """The root file system, a raw disk image."""
         return self.folder / "root.raw"
 
 

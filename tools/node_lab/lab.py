@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cloud_init import user_data as render
-from cloud_init.bundle import Bundle
-from cloud_init.bundle import served as catalogue
+from cloud_init.bundle import Bundle, shipped_registry
 from cloud_init.delivery import run_command as apply
 from plan.model import NodePlan
 from plan.model_azure import AzurePlan
@@ -82,13 +81,17 @@ class Node:
         self.shell.wait()
 
     def power_off(self) -> None:
-        """Shut down in order."""
+        """Shut down as an operator would, and wait for the end."""
         self.shell.run("systemctl poweroff", timeout_s=30)
         self.shell.disconnect()
         self.guest.wait_off(120)
 
     def reboot(self) -> None:
-        """Restart in order, and wait until the other boot lets us in."""
+        """Restart in order, and wait until the next boot accepts a login.
+
+        Raises:
+            TimeoutError: it does not in time.
+        """
         before = self.shell.out("cat /proc/sys/kernel/random/boot_id")
         self.shell.run("systemctl reboot", timeout_s=30)
         self.shell.disconnect()
@@ -121,7 +124,7 @@ class Lab:
         self._cable = [reserve_port(socket.SOCK_DGRAM) for _ in range(2)]
         self._ssh = [reserve_port() for _ in self.plan.nodes]
         self._wheels = media.wheels(self.folder / "wheels.iso", self.wheels.folder)
-        directory = catalogue.known().models[self.plan.nodes[0].model].store_directory
+        directory = shipped_registry.load().models[self.plan.nodes[0].model].store_directory
         self.models = media.model_disk(self.folder / "models.raw", directory)
         self.guests: list[Guest] = []
 

@@ -20,7 +20,7 @@ class ShellError(Exception):
 
 @dataclass(frozen=True)
 class Done:
-    """How a command ended."""
+    """Exit code and output (UTF-8) of a command."""
 
     code: int
     out: str

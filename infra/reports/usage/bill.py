@@ -17,7 +17,7 @@ from huddle.planner.speed import Load, Replica
 from plan.model_gateway import GatewayPlan
 
 REFERENCE = Load(streams=64, prompt_tokens=512, output_tokens=128)
-"""A busy engine: with fewer requests at a time each costs more, and is charged as if the engine were well filled."""
+"""A busy engine: with fewer requests at a time each costs more, and is charged as if the engine were filled."""
 SECONDS_PER_HOUR = 3600
 
 
@@ -32,7 +32,7 @@ class TokenUse:
 
     @property
     def tokens(self) -> int:
-        """Prompt and answer together."""
+        """Tokens of prompt and answer together."""
         return self.prompt_tokens + self.completion_tokens
 
 
@@ -74,7 +74,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Bill:
-    """Everything that was paid for, once: shares, idle capacity and the platform around the nodes sum to `total_cents`.
+    """Everything that was paid for, once: shares, idle capacity and the rest of the platform sum to `total_cents`.
 
     `overrun` is how many times more seconds the tokens needed than there were, by the planner's figures; 1 or less is
     the normal case, more means that the figures are too slow for this load, and shares are scaled to what there was.
@@ -89,7 +89,7 @@ class Bill:
 
     @property
     def by_product(self) -> Mapping[str, int]:
-        """Cents by product."""
+        """US cents by product, the sum over its subscriptions."""
         found: dict[str, int] = {}
         for share in self.shares:
             found[share.use.product] = found.get(share.use.product, 0) + share.cents

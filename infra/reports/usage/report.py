@@ -35,7 +35,11 @@ def bill(plan: AzurePlan, uses: Sequence[TokenUse], hours: float, *, file: str) 
 
 
 def capacity(plan: AzurePlan, hours: float, file: str) -> Capacity:
-    """Engines, their hours and what nodes and the platform around them cost in that time, at list prices."""
+    """Engines, their hours and what nodes and the rest of the platform cost in that time, at list prices.
+
+    Raises:
+        InputError: the nodes' size has no known price.
+    """
     estimate = cost.estimate(plan)
     nodes = next(item for item in estimate.items if item.name == NODES)
     if nodes.usd_per_month is None:
@@ -57,8 +61,8 @@ def rates(plan: AzurePlan) -> dict[str, Rate]:
     size = plan.compute.size
     known: dict[str, Rate] = {}
     for base in sorted(set(bases.values())):
-        verdict = planner.check(models[base], gpu=size.gpu, gpus_per_node=size.gpus, nodes=nodes, fabric=size.fabric)
-        known[base] = rate_of(verdict.replica)
+        fit = planner.check(models[base], gpu=size.gpu, gpus_per_node=size.gpus, nodes=nodes, fabric=size.fabric)
+        known[base] = rate_of(fit.replica)
     return {product: known[base] for product, base in base_of(plan.gateway, bases).items()}
 
 
@@ -90,12 +94,12 @@ def to_json(plan: AzurePlan, settled: Bill, hours: float) -> dict[str, Any]:
 
 
 def show(plan: AzurePlan, settled: Bill, hours: float, console: Console) -> None:
-    """Print the table."""
+    """Print the bill as a table, to the cent."""
     console.print(table(plan, settled, hours))
 
 
 def table(plan: AzurePlan, settled: Bill, hours: float) -> Table:
-    """One line a subscription, then what nobody used, then what stands around the nodes."""
+    """One line a subscription, then what nobody used, then the platform's other costs."""
     known = {product.id for product in plan.gateway.products}
     at_least = "" if cost.estimate(plan).complete else " (at least)"
     made = Table(

@@ -88,7 +88,7 @@ def picture(plan: AzurePlan) -> str:
 
 
 def explain(text: str, plan: AzurePlan) -> Failure | None:
-    """What Azure's errors mean."""
+    """Sentences that say what Azure's errors mean and what to do."""
     from infra.operations import failures  # noqa: PLC0415
 
     return failures.explain(text, plan)

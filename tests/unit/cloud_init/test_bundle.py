@@ -20,8 +20,7 @@ import yaml
 from typer.testing import CliRunner
 
 from cloud_init import bundle
-from cloud_init.bundle import Kind, Piece, node_facts, parts, serving_code
-from cloud_init.bundle import served as catalogue
+from cloud_init.bundle import Kind, Piece, node_facts, parts, serving_code, shipped_registry
 from cloud_init.bundle.services import Unit
 from cloud_init.bundle.wrapper_config import wrapper_config
 from cloud_init.delivery import run_command as apply
@@ -276,10 +275,10 @@ def test_the_wrapper_knows_an_engine_that_schedules_by_priority(
 ) -> None:
     plan = stack_values.plan(serving={"models": {rendered.MODEL: {}}})
     assert "priority_scheduling" not in wrapper_config(plan, plan.nodes[0])["models"][rendered.MODEL]
-    shipped = catalogue.known()
+    shipped = shipped_registry.load()
     model = shipped.models[rendered.MODEL].model_copy(update={"extra_args": words})
     registry = dataclasses.replace(shipped, models={**shipped.models, rendered.MODEL: model})
-    monkeypatch.setattr(catalogue, "known", lambda: registry)
+    monkeypatch.setattr(shipped_registry, "load", lambda: registry)
     assert wrapper_config(plan, plan.nodes[0])["models"][rendered.MODEL]["priority_scheduling"] is True
 
 
@@ -385,7 +384,7 @@ def test_another_chat_template_restarts_the_engine(tmp_path: Path, monkeypatch: 
     template = tmp_path / "data" / "models" / "Llama-3.2-3B-Instruct" / "chat_template.jinja"
     template.write_text("{{ messages }}", encoding="utf-8")
     known = registry.load(tmp_path / "data" / "models.yaml")
-    monkeypatch.setattr(catalogue, "known", lambda: known)
+    monkeypatch.setattr(shipped_registry, "load", lambda: known)
     after = fingerprints()
     assert {unit for unit in after if after[unit] != before[unit]} == {Unit.VLLM}
 

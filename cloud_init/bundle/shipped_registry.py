@@ -9,6 +9,6 @@ from huddle.registry import Registry
 
 
 @cache
-def known() -> Registry:
+def load() -> Registry:
     """The registry of this repository."""
     return registry.load()

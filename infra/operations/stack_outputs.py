@@ -21,7 +21,7 @@ def outputs(stack: str) -> Mapping[str, Any]:
     Raises:
         NoStackError: the backend has no such stack.
         InputError: the state can't be read.
-        infra.engine.EngineUnavailableError: there is no Pulumi engine to be had.
+        infra.engine.EngineUnavailableError: there is no Pulumi engine.
     """
     found = engine.locate()
     file = f"stacks/Pulumi.{stack}.yaml"

@@ -37,7 +37,7 @@ def run(
 
     Raises:
         InputError: the stack file is wrong; nothing was started.
-        EngineUnavailableError: no Pulumi engine to be had.
+        EngineUnavailableError: there is no Pulumi engine.
     """
     plan = program.load_azure_plan(stack, root)
     injected = read_faults(faults) if faults is not None else None

@@ -98,7 +98,7 @@ def open_sandbox(
 
     Raises:
         InputError: the stack file is wrong.
-        infra.engine.EngineUnavailableError: there is no Pulumi engine to be had.
+        infra.engine.EngineUnavailableError: there is no Pulumi engine.
     """
     plan = program.load_azure_plan(stack_name, root)
     if plan.access.delivery is Delivery.SSH:

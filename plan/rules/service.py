@@ -52,7 +52,7 @@ def no_item_twice(lists: Mapping[str, Iterable[object]]) -> Findings:
     for key, items in lists.items():
         for item, count in Counter(items).items():
             if count > 1:
-                yield key, f"'{item}' stands {count} times; list it once"
+                yield key, f"'{item}' occurs {count} times; list it once"
 
 
 def models_on_nodes(settings: ServiceSettings, known: Known) -> Findings:

@@ -269,7 +269,7 @@ class TestTheHub:
     def test_a_refusal_says_what_to_do(self, place: Place) -> None:
         self.client(place, "echo 'canary 401 Unauthorized' >&2\nexit 1\n")
         with pytest.raises(
-            ApplyError, match=r"neither in the model store nor to be had from the hub .* model_hub_token"
+            ApplyError, match=r"not in the model store, and the hub does not give it .* model_hub_token"
         ):
             place.stage()
         assert place.copies.served is None

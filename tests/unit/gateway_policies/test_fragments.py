@@ -168,7 +168,7 @@ def test_files_outside_of_the_project_and_missing_ones_are_refused(tmp_path: Pat
 
 def test_a_file_or_an_origin_that_stands_twice_is_refused(tmp_path: Path) -> None:
     (tmp_path / "own.xml").write_text(GOOD)
-    with pytest.raises(InputError, match=r"policy_fragments\.inbound: 'own\.xml' stands 2 times"):
+    with pytest.raises(InputError, match=r"policy_fragments\.inbound: 'own\.xml' occurs 2 times"):
         built(tmp_path, inbound=["own.xml", "own.xml"])
 
 

@@ -137,8 +137,8 @@ def test_a_broken_rule_is_told_by_line_and_column() -> None:
 
 def test_sections_stand_exactly_once() -> None:
     assert any(
-        "<outbound> stands 0 times" in sentence
+        "<outbound> occurs 0 times" in sentence
         for sentence in broken(TEXTS["api"].split("<outbound>")[0] + "<on-error><base /></on-error></policies>")
     )
     twice = EMPTY.format("").replace("</policies>", "<outbound><base /></outbound></policies>")
-    assert any("<outbound> stands 2 times" in sentence for sentence in broken(twice))
+    assert any("<outbound> occurs 2 times" in sentence for sentence in broken(twice))

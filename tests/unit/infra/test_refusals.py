@@ -19,7 +19,7 @@ import pulumi
 import pytest
 
 from cloud_init import user_data
-from cloud_init.bundle import served
+from cloud_init.bundle import shipped_registry
 from cloud_init.delivery import run_command
 from huddle import cli, registry, shapes
 from huddle.errors import ExitCode, Fault, HuddleError, InputError
@@ -42,9 +42,9 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     shutil.copytree(loader.DEFAULT_PATH.parent, copy)
     monkeypatch.setattr(loader, "DEFAULT_PATH", copy / "models.yaml")
     monkeypatch.setattr(shapes, "_BUNDLED", copy / "models")
-    served.known.cache_clear()
+    shipped_registry.load.cache_clear()
     yield copy
-    served.known.cache_clear()
+    shipped_registry.load.cache_clear()
 
 
 @pytest.fixture
@@ -231,5 +231,5 @@ def test_what_failed_is_told_apart_from_what_was_wrong() -> None:
 
 def test_the_copy_is_right_before_it_is_made_wrong(data: Path) -> None:
     targets.of("azure").check(program.load_plan("dev"))
-    assert served.known().path == data / "models.yaml"
+    assert shipped_registry.load().path == data / "models.yaml"
     assert stack_file.names() == ["dev", "prod"]

@@ -61,11 +61,11 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
         "gateway.products.apps.token_quota.tokens",
         "999 is less than tokens_per_minute 1000, which then never counts; allowed: 1000 or more",
     ),
-    (product(subscriptions=["a1", "a1"]), "gateway.products.apps.subscriptions", "'a1' stands 2 times"),
+    (product(subscriptions=["a1", "a1"]), "gateway.products.apps.subscriptions", "'a1' occurs 2 times"),
     (
         product(subscriptions=["a1", {"name": "a1", "owner": "Ada"}]),
         "gateway.products.apps.subscriptions",
-        "'a1' stands 2 times; list it once",
+        "'a1' occurs 2 times; list it once",
     ),
     (
         product(subscriptions=[{"name": "a1", "ower": "Ada"}]),
@@ -83,7 +83,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
         "shows nothing while `published: false`",
     ),
     ({"drain": [3]}, "gateway.drain", "3 is not a node; allowed: 1-2"),
-    ({"drain": [1, 1]}, "gateway.drain", "'1' stands 2 times"),
+    ({"drain": [1, 1]}, "gateway.drain", "'1' occurs 2 times"),
     ({"drain": [1, 2]}, "gateway.drain", "are all nodes that serve hl; leave at least one in"),
     ({"pool": {"0": {}}}, "gateway.pool", "0 is not a node; allowed: 1-2"),
     ({"pool": {"1": {"weight": 0}}}, "gateway.pool.1.weight", "must be 1 or more"),

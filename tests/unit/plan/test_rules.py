@@ -91,12 +91,12 @@ CASES: list[tuple[dict[str, Any], str, str]] = [
     (
         {"gateway": {"products": {"trial": {"display_name": "T", "subscriptions": ["app", "app"]}}}},
         "gateway.products.trial.subscriptions",
-        "'app' stands 2 times; list it once",
+        "'app' occurs 2 times; list it once",
     ),
     (
         {"gateway": {"products": {"trial": {"display_name": "T", "models": ["hl", "hl"]}}}},
         "gateway.products.trial.models",
-        "'hl' stands 2 times; list it once",
+        "'hl' occurs 2 times; list it once",
     ),
     (
         {"serving": {"models": {"llama-3.2-3b-instruct": {}, "hl": {}}}},
@@ -114,11 +114,11 @@ CASES: list[tuple[dict[str, Any], str, str]] = [
         "'Basic' can't tunnel; allowed with `tunnel: true`: Standard, Premium",
     ),
     ({"access": {"bastion": {"tunnel": True}}}, "access.bastion.sku", "'none' can't tunnel"),
-    ({"access": {"ssh_public_keys": [KEY, KEY]}}, "access.ssh_public_keys", "stands 2 times; list it once"),
+    ({"access": {"ssh_public_keys": [KEY, KEY]}}, "access.ssh_public_keys", "occurs 2 times; list it once"),
     (
         {"access": {"operator_object_ids": [GUID, GUID.upper()]}},
         "access.operator_object_ids",
-        f"'{GUID}' stands 2 times; list it once",
+        f"'{GUID}' occurs 2 times; list it once",
     ),
     ({"nodes": {"admin_username": "root"}}, "nodes.admin_username", "'root' is a login name that Azure refuses"),
     ({"tags": {"Project": "x"}}, "tags.Project", "is set by this program on every resource"),

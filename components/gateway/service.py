@@ -12,9 +12,8 @@ from components.gateway.internal_dns import InternalDns, InternalDnsArgs
 from components.private_endpoint import PrivateEndpoint, PrivateEndpointArgs
 from components.scope import StackScope
 from plan.model_gateway import ExistingGatewayPlan, GatewayPlan
-from plan.vocabulary import GatewayInbound, GatewayTier, PublicAccess
+from plan.vocabulary import GatewayInbound, PublicAccess
 
-CLASSIC = frozenset({GatewayTier.DEVELOPER, GatewayTier.PREMIUM})
 _PROPERTY = "Microsoft.WindowsAzure.ApiManagement.Gateway.Security"
 _OLD_PROTOCOLS = ("Protocols.Tls10", "Protocols.Tls11", "Backend.Protocols.Tls10", "Backend.Protocols.Tls11")
 _WEAK_CIPHERS = (
@@ -114,7 +113,7 @@ class ApiManagement(pulumi.ComponentResource):
             public_network_access="Disabled" if gateway.public_access is PublicAccess.DISABLED else "Enabled",
             developer_portal_status=apimanagement.DeveloperPortalStatus.ENABLED,
             legacy_portal_status=apimanagement.LegacyPortalStatus.DISABLED,
-            custom_properties=_custom_properties(gateway.facts.tier),
+            custom_properties=_custom_properties(classic=gateway.facts.classic),
             tags=dict(scope.tags),
             opts=pulumi.ResourceOptions(
                 parent=self,
@@ -126,7 +125,7 @@ class ApiManagement(pulumi.ComponentResource):
     def _address(self, name: str, args: ApiManagementArgs) -> network.PublicIPAddress | None:
         """A classic gateway in a VNet takes one (docs/facts/api-management.md#classic-injection)."""
         scope = args.scope
-        if args.gateway.facts.tier not in CLASSIC:
+        if not args.gateway.has_public_address:
             return None
         return network.PublicIPAddress(
             f"{name}-address",
@@ -169,7 +168,7 @@ class ApiManagement(pulumi.ComponentResource):
                         scope=args.scope,
                         subnet_id=args.subnet_id,
                         addresses=service.private_ip_addresses,
-                        classic=args.gateway.facts.tier in CLASSIC,
+                        classic=args.gateway.facts.classic,
                     ),
                     pulumi.ResourceOptions(parent=self),
                 )
@@ -183,9 +182,9 @@ def _identities(identity_id: str) -> dict[str, apimanagement.UserIdentityPropert
     return {identity_id: apimanagement.UserIdentityPropertiesArgs()}
 
 
-def _custom_properties(tier: GatewayTier) -> dict[str, str]:
+def _custom_properties(*, classic: bool) -> dict[str, str]:
     """TLS 1.2 and up, on both sides; ciphers can be chosen in classic tiers only (Microsoft's page on v2 tiers)."""
     off = [f"{_PROPERTY}.{protocol}" for protocol in _OLD_PROTOCOLS]
-    if tier in CLASSIC:
+    if classic:
         off += [f"{_PROPERTY}.Ciphers.{cipher}" for cipher in _WEAK_CIPHERS]
     return dict.fromkeys(off, "False")

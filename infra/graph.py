@@ -12,7 +12,7 @@ from infra.engine import offline
 from infra.reports.resource_graph import Registered
 from plan import stack_file
 from plan.model import FleetPlan
-from plan.targets import required_secrets
+from plan.secrets import Secret
 
 
 class _Nothing(mocks.Mocks):
@@ -54,7 +54,9 @@ class _Recorder(mocks.MockMonitor):
 def registered(plan: FleetPlan) -> tuple[Registered, ...]:
     """Every resource of the plan, in the order in which the program registers them."""
     recorder = _Recorder()
-    placeholders = {f"{stack_file.PROJECT}:{key}": "not-a-secret" for key in required_secrets(plan.target)}
+    # Those that are optional and would make a resource of their own are left out.
+    needed = [secret for secret in Secret if secret.required or not secret.on_nodes]
+    placeholders = {f"{stack_file.PROJECT}:{secret.key}": "not-a-secret" for secret in needed}
     offline.run(
         lambda: program.register(plan),
         recorder,

@@ -62,7 +62,9 @@ def main() -> None:
     stack, config = pulumi.get_stack(), CONFIG.get()
     try:
         stack_file.refuse_plain_secrets(filter(is_config_secret, config), config, stack)
-        register(plan_of(stack_file.from_pulumi(config, stack), stack))
+        settings = stack_file.from_pulumi(config, stack)
+        stack_file.refuse_lacking_secrets(settings, config, stack)
+        register(plan_of(settings, stack))
     except HuddleError as error:
         raise pulumi.RunError(str(error)) from None
 

@@ -47,7 +47,25 @@ def load(stack: str, root: Path = ROOT, targets: Targets = TARGETS) -> ServiceSe
     config = read(stack, root)
     refuse_plain_secrets((key for key, value in config.items() if _is_encrypted(value)), config, stack, targets)
     refuse_what_looks_secret(config, stack)
-    return from_values(config, stack, targets)
+    settings = from_values(config, stack, targets)
+    refuse_lacking_secrets(settings, config, stack)
+    return settings
+
+
+def refuse_lacking_secrets(settings: ServiceSettings, keys: Iterable[str], stack: str) -> None:
+    """`make up` makes the secrets that a stack lacks, but for those that only a person can bring.
+
+    Raises:
+        InputError: with one fault for each setting that asks for such a secret.
+    """
+    present = set(keys)
+    faults = [
+        Fault(label(stack), setting, f"needs {secret.key}; run `pulumi config set --secret {secret.key} -s {stack}`")
+        for setting, secret in settings.brought_secrets
+        if f"{PROJECT}:{secret.key}" not in present
+    ]
+    if faults:
+        raise InputError(*faults)
 
 
 def secret_keys(targets: Targets = TARGETS) -> tuple[str, ...]:

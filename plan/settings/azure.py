@@ -136,6 +136,12 @@ class AzureSettings(ServiceSettings):
     outside: ClassVar[dict[str, str]] = {"location": LOCATION_KEY}
     secrets: ClassVar[tuple[Secret, ...]] = tuple(Secret)
 
+    @property
+    def brought_secrets(self) -> tuple[tuple[str, Secret], ...]:
+        """The operator's key, where bundles go over SSH."""
+        over_ssh = self.access.delivery is Delivery.SSH
+        return (("access.delivery", Secret.SSH_PRIVATE_KEY),) if over_ssh else ()
+
     target: Literal["azure"] = Field("azure", description="Where the service lands.")
     location: str = Field(
         description="Azure region by its short name, such as eastus2.",

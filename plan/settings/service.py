@@ -68,6 +68,11 @@ class ServiceSettings(Section):
     outside: ClassVar[dict[str, str]] = {}
     """Settings that stand in the stack file under another provider's key, by their name here."""
 
+    @property
+    def brought_secrets(self) -> tuple[tuple[str, Secret], ...]:
+        """Secrets that only a person can bring, each with the setting that asks for it."""
+        return ()
+
     target: str = Field(description="Where the service lands.")
     environment: Environment = Field(description="`prod` protects data and gateway; `dev` destroys cleanly.")
     tags: dict[TagKey, TagValue] = Field(default_factory=dict, max_length=40, description="Tags on every resource.")

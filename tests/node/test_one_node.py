@@ -1,4 +1,4 @@
-"""The head of a stack, booted from what `cloud_init` renders, through good days and bad ones."""
+"""The head of a stack, booted from what `cloud_init` renders, in normal operation and under faults."""
 
 from __future__ import annotations
 

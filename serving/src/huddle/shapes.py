@@ -138,8 +138,11 @@ def for_model(model: Model, stores: Sequence[Path] = ()) -> Shape:
     bundled = _BUNDLED / model.store_directory / "shape.json"
     if bundled.is_file():
         return _adapt(read(bundled), model)
-    looked = ", ".join(str(store / model.store_directory / "config.json") for store in stores) or "no model store"
-    raise ShapeError(f"the shape of {model.name!r} is not known: no bundled numbers, and looked in {looked}")
+    looked = [str(store / model.store_directory / "config.json") for store in stores]
+    raise ShapeError(
+        f"the shape of {model.name!r} is not known: looked for {', '.join([str(bundled), *looked])}; "
+        "put the numbers of the model's config.json there"
+    )
 
 
 def read(path: Path) -> Shape:
@@ -166,13 +169,13 @@ def parse(config: Mapping[str, Any], origin: str = "config.json") -> Shape:
     text = config.get("text_config")
     values = {**config, **text} if isinstance(text, Mapping) else dict(config)
 
-    def number(*keys: str, default: int | None = None) -> int:
+    def number(*keys: str, default: int | None = None, least: int = 1) -> int:
         for key in keys:
             value = values.get(key)
-            if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+            if isinstance(value, int) and not isinstance(value, bool) and value >= least:
                 return value
             if value is not None:
-                raise ShapeError(f"{origin}: {key} must be a whole number, got {value!r}")
+                raise ShapeError(f"{origin}: {key} must be a whole number of {least} or more, got {value!r}")
         if default is None:
             raise ShapeError(f"{origin}: {keys[0]} is missing; not a decoder-only transformer this planner can count")
         return default
@@ -180,7 +183,10 @@ def parse(config: Mapping[str, Any], origin: str = "config.json") -> Shape:
     heads = number("num_attention_heads")
     hidden = number("hidden_size")
     intermediate = number("intermediate_size")
-    experts = number("num_local_experts", "num_experts", "n_routed_experts", default=0)
+    experts = number("num_local_experts", "num_experts", "n_routed_experts", default=0, least=0)
+    kv_heads = number("num_key_value_heads", default=heads)
+    if heads % kv_heads:
+        raise ShapeError(f"{origin}: num_key_value_heads {kv_heads} does not divide num_attention_heads {heads}")
     quantised = values.get("quantization_config") or {}
     method = str(quantised.get("quant_method", "")) if isinstance(quantised, Mapping) else ""
     return Shape(
@@ -188,16 +194,16 @@ def parse(config: Mapping[str, Any], origin: str = "config.json") -> Shape:
         hidden=hidden,
         layers=number("num_hidden_layers"),
         heads=heads,
-        kv_heads=number("num_key_value_heads", default=heads),
-        head_dim=number("head_dim", default=hidden // heads if heads else 0),
+        kv_heads=kv_heads,
+        head_dim=number("head_dim", default=hidden // heads),
         intermediate=intermediate,
         vocab=number("vocab_size"),
         context=number("max_position_embeddings"),
         tied=values.get("tie_word_embeddings") is True,
         experts=experts,
-        experts_per_token=number("num_experts_per_tok", default=0),
+        experts_per_token=number("num_experts_per_tok", default=0, least=0),
         expert_intermediate=number("moe_intermediate_size", default=intermediate) if experts else 0,
-        sliding_window=number("sliding_window", default=0) if values.get("use_sliding_window", True) else 0,
+        sliding_window=number("sliding_window", default=0, least=0) if values.get("use_sliding_window", True) else 0,
         sliding_layers=_sliding_layers(values),
         weight_bytes=4 if str(values.get("dtype", values.get("torch_dtype", ""))) == "float32" else 2,
         weights=_QUANTISED.get(method, Weights.FULL),

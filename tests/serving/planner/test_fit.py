@@ -148,7 +148,7 @@ class TestShapes:
             ("{", "not a readable JSON"),
             ("[]", "must be a JSON object"),
             ("{}", "num_attention_heads is missing"),
-            ('{"num_attention_heads": "x"}', "num_attention_heads must be a whole number, got 'x'"),
+            ('{"num_attention_heads": "x"}', "num_attention_heads must be a whole number of 1 or more, got 'x'"),
         ],
     )
     def test_a_wrong_config(self, tmp_path, content, sentence):

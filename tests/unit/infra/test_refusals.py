@@ -17,6 +17,7 @@ from typing import Any
 
 import pulumi
 import pytest
+import yaml
 
 from cloud_init import user_data
 from cloud_init.bundle import shipped_registry
@@ -24,7 +25,7 @@ from cloud_init.delivery import run_command
 from huddle import cli, registry, shapes
 from huddle.errors import ExitCode, Fault, HuddleError, InputError
 from huddle.registry import loader
-from infra import program, targets
+from infra import graph, program, targets
 from infra.cli import deploy, main
 from plan import stack_file
 from tests.unit.stack_values import MODEL, changed, write
@@ -134,7 +135,7 @@ def test_a_model_without_its_shape(data: Path, run: Run) -> None:
     for command in COMMANDS:
         code, out, err = run(main.main, command, "-s", "dev")
         assert (code, out, err.count("\n")) == (2, "", 1), err
-        assert f"the shape of '{MODEL}' is not known: no bundled numbers" in err
+        assert f"the shape of '{MODEL}' is not known: looked for " in err
     assert run(cli.main, "plan", MODEL)[0] == ExitCode.BAD_INPUT
 
 
@@ -233,3 +234,37 @@ def test_the_copy_is_right_before_it_is_made_wrong(data: Path) -> None:
     targets.of("azure").check(program.load_plan("dev"))
     assert shipped_registry.load().path == data / "models.yaml"
     assert stack_file.names() == ["dev", "prod"]
+
+
+def test_delivery_over_ssh_without_its_key_is_refused_before_anything(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "stacks").mkdir()
+    values = changed(access={"delivery": "ssh"})
+    path = tmp_path / "stacks" / "Pulumi.dev.yaml"
+    path.write_text(yaml.safe_dump({"config": values}), encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        stack_file.load("dev", tmp_path)
+    assert str(caught.value) == (
+        "stacks/Pulumi.dev.yaml: access.delivery: needs ssh_private_key; "
+        "run `pulumi config set --secret ssh_private_key -s dev`"
+    )
+    values[f"{stack_file.PROJECT}:ssh_private_key"] = {"secure": "v1:xyz"}
+    path.write_text(yaml.safe_dump({"config": values}), encoding="utf-8")
+    plan = program.load_plan("dev", tmp_path)
+    assert any(resource.name.endswith("-ssh") for resource in graph.registered(plan))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "sentence"),
+    [
+        ("num_hidden_layers", 0, "num_hidden_layers must be a whole number of 1 or more, got 0"),
+        ("num_attention_heads", 0, "num_attention_heads must be a whole number of 1 or more, got 0"),
+        ("num_key_value_heads", 7, "num_key_value_heads 7 does not divide num_attention_heads 24"),
+    ],
+)
+def test_a_shape_that_no_model_has(key: str, value: int, sentence: str, data: Path, run: Run) -> None:
+    path = data / "models" / DIRECTORY / "shape.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
+    for command in COMMANDS:
+        code, out, err = run(main.main, command, "-s", "dev")
+        assert (code, out, err.count("\n")) == (2, "", 1), err
+        assert sentence in err

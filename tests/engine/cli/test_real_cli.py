@@ -113,11 +113,11 @@ def test_first_up_creates_the_stack_and_its_secrets_once(configured, capfd):
     environment = configured.engine.offline_environment(configured.root / "state")
     file = configured.root / "stacks" / "Pulumi.fresh.yaml"
     file.write_text("# mine\nconfig:\n  h100-inference:serving:\n    models: {hl: {}}\n")
-    assert stack_secrets.missing_in(configured.root, "fresh") == ["backend_key"]
+    assert stack_secrets.missing_in(configured.root, "fresh") == ["backend_key", "ray_token"]
     for _ in range(2):
         stack_secrets.prepare(configured.engine, "fresh", environment, root=configured.root)
     told = capfd.readouterr()
-    assert told.err.count("making secret backend_key") == 1
+    assert [told.err.count(f"making secret {key}") for key in ("backend_key", "ray_token")] == [1, 1]
     assert told.err.count("Created stack 'fresh'") == 1
     text = file.read_text()
     assert text.startswith("# mine\n")

@@ -59,25 +59,18 @@ def test_waiting_in_vain_says_for_what(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_killed_run_leaves_no_program_behind(tmp_path: Path) -> None:
     """The program, and what it started in its turn."""
-    pids = tmp_path / "pids"
+    pids, inside = tmp_path / "pids", tmp_path / "inside"
     code = (
         "import sys, time\nfrom tests import leash\n"
         f"with leash.group(['sh', '-c', 'sleep 600 & echo $$ $! >{pids}.new; mv {pids}.new {pids}; wait']):\n"
-        "    time.sleep(600)\n"
+        f"    open({str(inside)!r}, 'w').close(); time.sleep(600)\n"
     )
     with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT) as run:
-        until(pids.exists, "the program runs")
+        # The guard starts after the program, so a run killed between the two would leave it.
+        until(lambda: pids.exists() and inside.exists(), "the program runs and is guarded")
         run.send_signal(signal.SIGKILL)
     left = [int(pid) for pid in pids.read_text().split()]
-    until(lambda: not any(map(_runs, left)), "nothing is left")
-
-
-def _runs(pid: int) -> bool:
-    """Whether a program still runs. One that has ended stays in the table until whoever adopted it asks for its end."""
-    try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
+    until(lambda: not any(psutil.pid_exists(pid) for pid in left), "nothing is left")
 
 
 @pytest.mark.parametrize("start", LONGEST_FIRST)

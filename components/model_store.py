@@ -38,7 +38,7 @@ class ModelStore(pulumi.ComponentResource):
     disk_id: pulumi.Output[str] | None
     """ARM id of the disk that nodes attach; None for a share."""
     nfs_source: pulumi.Output[str] | None
-    """What nodes mount, `host:/account/share`; None for a disk."""
+    """What nodes mount, as the plan names it; None for a disk."""
     ready: list[pulumi.Resource]
     """What must exist before a node can mount a share; empty for a disk, which its VM waits for by itself."""
 
@@ -120,4 +120,4 @@ class ModelStore(pulumi.ComponentResource):
             pulumi.ResourceOptions(parent=self),
         )
         self.ready = [share, endpoint.ready]
-        return pulumi.Output.concat(account.name, ".file.core.windows.net:/", account.name, "/", share.name)
+        return pulumi.Output.from_input(args.store.source)

@@ -14,26 +14,23 @@ from tools.deadlines import scaled
 
 @contextlib.contextmanager
 def when_killed(*command: str, **settings: Any) -> Iterator[None]:
-    """Run a command should this process be killed within the block.
-
-    A guard waits at a pipe whose other end only this process holds: the kernel closes it with the process.
-    """
-    words = ["sh", "-c", 'read -r _; exec "$@"', "guard", *command]
-    guard = subprocess.Popen(words, stdin=subprocess.PIPE, start_new_session=True, **settings)
-    try:
+    """Run a command should this process be killed within the block."""
+    with _guard('read -r _; exec "$@"', *command, **settings):
         yield
-    finally:
-        guard.kill()
-        guard.wait()
-        assert guard.stdin is not None
-        guard.stdin.close()
 
 
 @contextlib.contextmanager
 def group(argv: Sequence[str], **settings: Any) -> Iterator[subprocess.Popen[bytes]]:
-    """A program in a process group of its own, of which nothing is left after the block."""
-    process = subprocess.Popen(argv, start_new_session=True, **settings)
-    with when_killed("kill", "-KILL", "--", f"-{process.pid}"):
+    """A program in a process group of its own, of which nothing is left after the block.
+
+    The guard is there before the program is, and the program names its group to it before it becomes the program.
+    """
+    with _guard('read -r group && ! read -r _ && exec kill -KILL -- "-$group"') as pipe:
+
+        def announce() -> None:  # takes no lock, so that threads of this process do not matter
+            os.write(pipe, b"%d\n" % os.getpid())
+
+        process = subprocess.Popen(argv, start_new_session=True, preexec_fn=announce, **settings)  # noqa: PLW1509
         try:
             yield process
         finally:
@@ -42,6 +39,23 @@ def group(argv: Sequence[str], **settings: Any) -> Iterator[subprocess.Popen[byt
                 process.wait(scaled(30))
             _signal(process, signal.SIGKILL)
             process.wait()
+
+
+@contextlib.contextmanager
+def _guard(script: str, *words: str, **settings: Any) -> Iterator[int]:
+    """A shell that reads what is written to the number given, and the end of it when this process ends.
+
+    No program inherits that end of the pipe, so the kernel closes it with the process.
+    """
+    argv = ["sh", "-c", script, "guard", *words]
+    guard = subprocess.Popen(argv, stdin=subprocess.PIPE, start_new_session=True, **settings)
+    assert guard.stdin is not None
+    try:
+        yield guard.stdin.fileno()
+    finally:
+        guard.kill()
+        guard.wait()
+        guard.stdin.close()
 
 
 def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:

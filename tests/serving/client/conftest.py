@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from huddle.wrapper.access.auth import new_key
+from tests import leash
 from tests.serving.wrapper.fake_engine import MODEL, FakeEngine, polite
 from tools.deadlines import scaled, until
 
@@ -71,18 +72,18 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
     }
     (directory / "wrapper.yaml").write_text(yaml.safe_dump(config))
     log = directory / "log"
-    with log.open("w") as output:
-        line = [*HUDDLE, "wrapper", "--config", str(directory / "wrapper.yaml")]
-        process = subprocess.Popen(line, stdout=output, stderr=output, env=clean_environment(directory))
+    line = [*HUDDLE, "wrapper", "--config", str(directory / "wrapper.yaml")]
     try:
-        until(lambda: '"listening"' in log.read_text() or process.poll() is not None, "the wrapper listens")
-        listening = next(line for line in log.read_text().splitlines() if '"listening"' in line)
-        port = int(yaml.safe_load(listening)["listen"].rpartition(":")[2])
-        until(lambda: httpx.get(f"http://127.0.0.1:{port}/ready").status_code == 200, "the wrapper is ready")
-        yield Endpoint(engine, port, key, log)
+        with (
+            log.open("w") as output,
+            leash.group(line, stdout=output, stderr=output, env=clean_environment(directory)) as process,
+        ):
+            until(lambda: '"listening"' in log.read_text() or process.poll() is not None, "the wrapper listens")
+            listening = next(line for line in log.read_text().splitlines() if '"listening"' in line)
+            port = int(yaml.safe_load(listening)["listen"].rpartition(":")[2])
+            until(lambda: httpx.get(f"http://127.0.0.1:{port}/ready").status_code == 200, "the wrapper is ready")
+            yield Endpoint(engine, port, key, log)
     finally:
-        process.terminate()
-        process.wait(scaled(60))
         loop.call_soon_threadsafe(loop.stop)
         thread.join(scaled(60))
 

@@ -69,6 +69,10 @@ class Wrapper:
         self.service.log.close()
         return [json.loads(line) for line in self.log.getvalue().splitlines()]
 
+    def request_lines(self) -> list[dict[str, Any]]:
+        """The lines of requests that have ended; the engine's probe may write between them."""
+        return [line for line in self.log_lines() if line["event"] == "request"]
+
     def metrics(self) -> str:
         self.service.book()
         return self.service.metrics.render().decode()

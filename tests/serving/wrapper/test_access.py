@@ -133,7 +133,7 @@ async def test_the_product_header_counts_only_beside_the_backend_key(make_wrappe
         headers = {"authorization": f"Bearer {key}", "x-huddle-product": "gold", "x-huddle-tenant": "bob"}
         answer = await client.post("/v1/chat/completions", json=CHAT, headers=headers)
         assert answer.headers["x-huddle-prompt-id"] == "test-prompt"
-        assert wrapper.log_lines()[-1]["tenant"] == "alice"
+        assert wrapper.request_lines()[-1]["tenant"] == "alice"
         wrong = {"x-backend-key": "wrong-wrong-wrong-wrong", "authorization": f"Bearer {key}"}
         assert (await client.post("/v1/chat/completions", json=CHAT, headers=wrong)).status_code == 401
 

@@ -99,7 +99,7 @@ async def test_the_whole_time_is_bounded(make_wrapper: MakeWrapper) -> None:
     wrapper.engine.script = script
     with pytest.raises(httpx.RemoteProtocolError):
         await wrapper.chat(stream=True)
-    assert wrapper.log_lines()[-1]["code"] == "engine_timeout"
+    assert wrapper.request_lines()[-1]["code"] == "engine_timeout"
 
 
 DEATHS = ["close", "reset", "silence", "garbage"]
@@ -133,7 +133,7 @@ async def test_a_stream_that_dies_says_so_and_has_no_proper_end(make_wrapper: Ma
     assert DONE not in received
     error = json.loads(received.removeprefix(token("one")).removeprefix(b"data: "))["error"]
     assert error["type"] == "upstream_error"
-    line = wrapper.log_lines()[-1]
+    line = wrapper.request_lines()[-1]
     assert line["end"] == "truncated"
 
 

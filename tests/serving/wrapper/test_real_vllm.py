@@ -163,7 +163,7 @@ async def test_responses_get_it_too(wrapped: Wrapper, tap: Tap, real_vllm: RealE
     tokens = await tokens_of(real_vllm, "/v1/chat/completions", chat)
     assert tokens[: len(FIRST)] == FIRST
     await wrapped.until(lambda: wrapped.service.running == 0)
-    line = wrapped.log_lines()[-1]
+    line = wrapped.request_lines()[-1]
     assert line["prompt_tokens"] == len(tokens)
     assert last(tap).json["store"] is False
 
@@ -333,7 +333,7 @@ async def test_the_openai_sdk_and_the_books_agree(make_wrapper: MakeWrapper, rea
     assert {chunk.model for chunk in chunks} == {"tiny"}  # the engine's own first name: its bytes are not touched
     await wrapper.until(lambda: wrapper.service.running == 0)
     used = wrapper.service._subscribers["team", "alice"].used(Limit.TOKENS_PER_MINUTE, wrapper.service.clock())
-    lines = [line for line in wrapper.log_lines() if line["event"] == "request"]
+    lines = wrapper.request_lines()
     assert used == sum(line["prompt_tokens"] + line["completion_tokens"] for line in lines)
     assert lines[0]["prompt_tokens"] == lines[1]["prompt_tokens"] == plain.usage.prompt_tokens
     with pytest.raises(openai.AuthenticationError):

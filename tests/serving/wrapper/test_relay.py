@@ -73,7 +73,7 @@ async def test_a_stream_cut_anywhere_is_the_same_bytes(wrapper: Wrapper, size: i
     wrapper.engine.script = script
     answer = await wrapper.chat(stream=True, stream_options={"include_usage": asked})
     assert answer.content == stream_bytes(40, usage=asked)
-    usage = next(line for line in wrapper.log_lines() if line["event"] == "request")
+    usage = wrapper.request_lines()[0]
     assert (usage["prompt_tokens"], usage["completion_tokens"]) == (11, 5)
 
 
@@ -188,7 +188,7 @@ async def test_a_client_that_leaves_stops_the_engine(wrapper: Wrapper, stream: b
         await stopped.wait()
     await wrapper.until(lambda: wrapper.service.running == 0)
     assert wrapper.service.admission.running == 0
-    assert wrapper.log_lines()[-1]["end"] == "client_gone"
+    assert wrapper.request_lines()[-1]["end"] == "client_gone"
 
 
 async def test_a_client_that_half_closes_counts_as_gone(wrapper: Wrapper) -> None:
@@ -254,7 +254,7 @@ async def test_the_request_id_goes_all_the_way(wrapper: Wrapper) -> None:
     assert wrapper.engine.completions[0].headers["x-request-id"] == "abc-123"
     other = await wrapper.chat(headers={"x-request-id": 'bad "id" {}'})
     assert other.headers["x-request-id"] != 'bad "id" {}'
-    assert wrapper.log_lines()[-2]["request_id"] == "abc-123"
+    assert wrapper.request_lines()[-2]["request_id"] == "abc-123"
 
 
 async def test_nothing_of_the_clients_head_reaches_the_engine(wrapper: Wrapper) -> None:

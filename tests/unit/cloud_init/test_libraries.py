@@ -47,7 +47,7 @@ class Machine:
         (path / "requirements").mkdir(parents=True)
         (path / "wheels").mkdir()
         with zipfile.ZipFile(path / "wheels" / "huddle-1-py3-none-any.whl", "w") as wheel:
-            wheel.writestr("huddle/cli.py", code)
+            wheel.writestr(zipfile.ZipInfo("huddle/cli.py"), code)
         for file, content in {"installer": "uv==1", "engine": lock, **more}.items():
             (path / "requirements" / f"{file}.lock").write_text(content, encoding="utf-8")
         return Unpacked(name, path, {"python": "3.12"}, {})

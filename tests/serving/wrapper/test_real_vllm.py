@@ -249,6 +249,20 @@ async def test_a_schema_that_would_end_the_engine_does_not_reach_it(wrapped: Wra
     assert (await wrapped.chat(messages=USER, max_tokens=2, response_format=asked)).status_code == 200
 
 
+async def test_f13_a_cap_on_output_holds_for_those_who_name_none(make_wrapper: MakeWrapper, tap: Tap) -> None:
+    wrapper = await make_wrapper(tap, models={"tiny": {"max_output_tokens": 5}}, timeouts={"total_s": 300})
+    await wrapper.until(lambda: wrapper.service.probe.problem is None, 60)
+    asked = {
+        "/v1/chat/completions": {"messages": USER},
+        "/v1/completions": {"prompt": "Once"},
+        "/v1/responses": {"input": "Hi."},
+    }
+    for path, said in asked.items():
+        body = {"model": "tiny", "ignore_eos": True, **said}
+        usage = (await wrapper.http.post(path, json=body, timeout=scaled(120))).json()["usage"]
+        assert usage.get("completion_tokens", usage.get("output_tokens")) == 5, path
+
+
 # -- work stops when nobody waits for it --
 
 

@@ -11,7 +11,7 @@ from huddle.wrapper.body.strictjson import parse_object, serialise
 from huddle.wrapper.errors import ErrorType, RequestError, bad_request
 from huddle.wrapper.routes import Route
 
-# Rough and on the high side for natural language; only reservations use it, and settling corrects it.
+# Rough and on the high side for natural language.
 _BYTES_PER_TOKEN: Final = 3
 _TOKENS_PER_MESSAGE: Final = 8
 _TOKENS_PER_MEDIUM: Final = 2_048
@@ -21,6 +21,7 @@ _OUTPUT_FIELDS: Final = {
     Route.RESPONSES: ("max_output_tokens",),
 }
 _COMPLETIONS_DEFAULT: Final = 16  # OpenAI's and vLLM's own default of max_tokens on /v1/completions
+_LEAST_SHARE: Final = 8  # one part in so many of the context is left to the answer of who names no maximum
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +76,14 @@ class Preparer:
             self._responses(fields, checker, served.prompt)
         else:
             texts = self._embeddings(fields)
-        output = 0 if route is Route.EMBEDDINGS else self._output_tokens(route, fields, served)
+        output = 0 if route is Route.EMBEDDINGS else self._output_tokens(route, fields, served, len(body))
         stream = flag(fields, "stream") if route is not Route.EMBEDDINGS else False
         hide = self._force_usage(route, fields, stream=stream)
         fields["cache_salt"] = salt
         _step_back(fields, served.priority)
         written = serialise(fields)
-        reserve = self._reserve(fields, len(written), served, output * choices * texts, choices * texts)
+        sequences = choices * texts
+        reserve = _reserved(served, _input_tokens(fields, len(written)), output, sequences)
         return Prepared(written, served, stream, hide, reserve, stripped)
 
     def _served(self, name: Any) -> Served:
@@ -136,8 +138,12 @@ class Preparer:
             )
         return len(value)
 
-    def _output_tokens(self, route: Route, fields: dict[str, Any], served: Served) -> int:
-        """The most tokens of one choice, written into the request where the server has a limit of its own."""
+    def _output_tokens(self, route: Route, fields: dict[str, Any], served: Served, size: int) -> int:
+        """The most tokens of one choice. Who names none gets it written into the request, unless the context is less.
+
+        It has to leave room for the prompt: vLLM 0.26.0 refuses what does not fit (0.32.0 lowers it), see
+        docs/facts/vllm-and-ray.md. `size` is the client's body in bytes.
+        """
         allowed = min(filter(None, (served.max_output_tokens, self.caps.output_tokens)))
         asked: int | None = None
         for name in _OUTPUT_FIELDS[route]:
@@ -147,10 +153,15 @@ class Preparer:
             asked = asked if asked is not None else value
         if asked is not None:
             return asked
+        context = served.max_model_len
         if route is Route.COMPLETIONS:
-            return min(_COMPLETIONS_DEFAULT, allowed)
-        if served.max_output_tokens is not None:
-            fields[_OUTPUT_FIELDS[route][0]] = served.max_output_tokens  # the engine lowers it to what fits
+            allowed = min(_COMPLETIONS_DEFAULT, allowed)
+        elif context is not None:
+            if allowed >= context:
+                return allowed
+            prompt = len(served.prompt.text) if served.prompt else 0
+            allowed = min(allowed, max(context - _input_tokens(fields, size + prompt), context // _LEAST_SHARE, 1))
+        fields[_OUTPUT_FIELDS[route][0]] = allowed
         return allowed
 
     def _force_usage(self, route: Route, fields: dict[str, Any], *, stream: bool) -> bool:
@@ -167,16 +178,18 @@ class Preparer:
             fields["stream_options"]["continuous_usage_stats"] = True
         return not asked
 
-    def _reserve(self, fields: dict[str, Any], size: int, served: Served, output: int, sequences: int) -> int:
-        """Tokens that this request declares: an estimate of its input, and the most that it may put out."""
-        media = _media_bytes(fields.get("messages")) + _media_bytes(fields.get("input"))
-        count = len(fields.get("messages") or ())
-        estimate = (
-            (size - sum(media)) // _BYTES_PER_TOKEN + count * _TOKENS_PER_MESSAGE + len(media) * _TOKENS_PER_MEDIUM
-        )
-        if served.max_model_len is not None:
-            return min(estimate + output, served.max_model_len * sequences)
-        return estimate + output
+
+def _reserved(served: Served, inputs: int, output: int, sequences: int) -> int:
+    """Tokens that a request declares: an estimate of its input, and the most that its sequences may put out."""
+    declared = inputs + output * sequences
+    return declared if served.max_model_len is None else min(declared, served.max_model_len * sequences)
+
+
+def _input_tokens(fields: dict[str, Any], size: int) -> int:
+    """An estimate of a request's input from its size in bytes."""
+    media = _media_bytes(fields.get("messages")) + _media_bytes(fields.get("input"))
+    count = len(fields.get("messages") or ())
+    return (size - sum(media)) // _BYTES_PER_TOKEN + count * _TOKENS_PER_MESSAGE + len(media) * _TOKENS_PER_MEDIUM
 
 
 def _step_back(fields: dict[str, Any], best: int | None) -> None:

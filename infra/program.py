@@ -16,19 +16,24 @@ from plan.targets import TARGETS
 
 
 def load_plan(stack: str, root: Path = stack_file.ROOT) -> FleetPlan:
-    """The plan of a stack, from its file, of its target's own class.
+    """The plan of a stack, from its file, of its target's own class: the gate of every command that reads a stack.
+
+    All that `deploy` makes by itself is made here as well (0.3 s), so that no command calls a stack fine which
+    another one refuses.
 
     Raises:
-        InputError: the stack file is wrong.
+        InputError: the stack file is wrong, or what it asks for can't be made.
     """
-    return plan_of(stack_file.load(stack, root), stack, root)
+    plan = plan_of(stack_file.load(stack, root), stack, root)
+    targets.of(plan.target).check(plan)
+    return plan
 
 
 def load_azure_plan(stack: str, root: Path = stack_file.ROOT) -> AzurePlan:
     """The plan of a stack on Azure, for commands that are about Azure.
 
     Raises:
-        InputError: the stack file is wrong, or its target is another one.
+        InputError: what `load_plan` raises, or the stack's target is another one.
     """
     plan = load_plan(stack, root)
     if not isinstance(plan, AzurePlan):

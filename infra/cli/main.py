@@ -61,7 +61,6 @@ def validate(stack: Stack = "dev", as_json: Json = False) -> None:
         return
     plan = program.load_plan(stack)
     target = targets.of(plan.target)
-    target.check(plan)
     for warning in target.warnings(plan):
         typer.echo(f"warning: {warning}", err=True)
     typer.echo(f"{stack_file.label(stack)} is valid: {target.headline(plan)}")
@@ -69,8 +68,7 @@ def validate(stack: Stack = "dev", as_json: Json = False) -> None:
 
 def _validate_as_json(stack: str) -> None:
     try:
-        plan = program.load_plan(stack)
-        targets.of(plan.target).check(plan)
+        program.load_plan(stack)
     except HuddleError as error:
         _print_json({"stack": stack, "valid": False, "faults": [vars(fault) for fault in error.faults]})
         raise typer.Exit(error.exit_code) from None

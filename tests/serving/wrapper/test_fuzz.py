@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from huddle.wrapper import runtime as runtimes
-from huddle.wrapper.body.fields import SECTIONS, Caps, field_policies
+from huddle.wrapper.body.caps import Caps
+from huddle.wrapper.body.fields import SECTIONS, field_policies
 from huddle.wrapper.body.prepare import Preparer, Served
 from huddle.wrapper.body.prompts import ClientSystem, Prompt
 from huddle.wrapper.config import WrapperConfig

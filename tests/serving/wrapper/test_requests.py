@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from huddle.wrapper.body.fields import SECTIONS, Action, Caps, field_policies
+from huddle.wrapper.body.caps import Caps
+from huddle.wrapper.body.fields import SECTIONS, Action, field_policies
 from huddle.wrapper.body.prepare import Prepared, Preparer, Served
 from huddle.wrapper.body.prompts import Prompt
 from huddle.wrapper.errors import RequestError

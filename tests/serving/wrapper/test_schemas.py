@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field
 
-from huddle.wrapper.body.fields import Caps
+from huddle.wrapper.body.caps import Caps
 from huddle.wrapper.body.prepare import Preparer, Served
 from huddle.wrapper.errors import RequestError
 from huddle.wrapper.routes import Route

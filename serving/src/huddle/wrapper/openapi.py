@@ -3,8 +3,10 @@
 from typing import Any, Final
 
 from huddle import __version__
+from huddle.wrapper.body.caps import Caps
 from huddle.wrapper.body.content import ROLES
-from huddle.wrapper.body.fields import SECTIONS, Action, Caps, field_policies
+from huddle.wrapper.body.fields import SECTIONS, Action, field_policies
+from huddle.wrapper.body.shapes import Whole
 from huddle.wrapper.routes import ENGINE_ROUTES, OPEN_ROUTES, Route
 
 _TEXTS: Final = {"oneOf": [{"type": "string"}, {"type": "array", "minItems": 1, "items": {}}]}
@@ -113,8 +115,8 @@ def _body(route: Route) -> dict[str, Any]:
         if judged.action in (Action.STRIP, Action.REFUSE) or name in _SERVERS_OWN:
             continue
         properties[name] = dict(_HANDLED.get(name, {}))
-        if judged.action is Action.CAP and properties[name].get("type") == "integer":
-            properties[name]["maximum"] = getattr(Caps(), judged.detail)
+        if isinstance(judged.check, Whole):
+            properties[name]["minimum"], properties[name]["maximum"] = judged.check.bounds(Caps())
     return {"type": "object", "required": ["model", *_REQUIRED[route]], "properties": properties}
 
 

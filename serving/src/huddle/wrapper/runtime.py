@@ -5,7 +5,8 @@ from pathlib import Path
 
 from huddle.wrapper.access.auth import Caller, Keyring, read_backend_keys, read_secret
 from huddle.wrapper.access.limits import Quota
-from huddle.wrapper.body.fields import SECTIONS, Caps, field_policies
+from huddle.wrapper.body.caps import Caps
+from huddle.wrapper.body.fields import SECTIONS, field_policies
 from huddle.wrapper.body.prepare import Preparer, Served
 from huddle.wrapper.body.prompts import Prompt, compose
 from huddle.wrapper.config import ConfigError, LimitsConfig, ModelConfig, ProductConfig, WrapperConfig

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from huddle.wrapper.body.fields import Caps
+from huddle.wrapper.body.caps import Caps
 from huddle.wrapper.errors import RequestError, bad_request
 
 ROLES: Final = frozenset({"system", "developer", "user", "assistant", "tool", "function"})

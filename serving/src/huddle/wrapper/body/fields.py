@@ -1,4 +1,4 @@
-"""What may be in a request: the policy for every field that the engine knows, and the caps on values."""
+"""What may be in a request: the policy for every field that the engine knows."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +10,9 @@ from typing import Any, Final
 
 import yaml
 
+from huddle.wrapper.body import shapes
+from huddle.wrapper.body.caps import Caps
+from huddle.wrapper.body.shapes import Check
 from huddle.wrapper.errors import bad_request
 from huddle.wrapper.routes import Route
 
@@ -34,48 +37,19 @@ class Action(StrEnum):
     HANDLED = "handled"
     PASS = "pass"  # noqa: S105 - not a password
     STRIP = "strip"
-    CAP = "cap"
+    SHAPE = "shape"
     SCHEMA = "schema"
     REFUSE = "refuse"
 
 
 @dataclass(frozen=True, slots=True)
 class FieldPolicy:
-    """The decision about one field: `detail` is the cap's name, or the reason of a refusal."""
+    """The decision about one field: what it may hold, or the reason of a refusal."""
 
     action: Action
-    detail: str = ""
+    reason: str = ""
     unless: tuple[Any, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Caps:
-    """The largest values that a client may ask for."""
-
-    n: int = 8
-    output_tokens: int = 32_768
-    messages: int = 1_024
-    inputs: int = 2_048
-    media: int = 16
-    tools: int = 128
-    stop: int = 16
-    logprobs: int = 20
-    list_items: int = 1_024
-    depth: int = 64
-    schema_bytes: int = 262_144
-    schema_depth: int = 64
-    schema_objects: int = 10_000
-    schema_properties: int = 3_000
-    schema_choices: int = 4_000
-    schema_alternatives: int = 3_000
-    schema_items: int = 10_000
-    schema_items_total: int = 100_000
-    schema_nested_items: int = 1_000_000
-    schema_length: int = 100_000
-    schema_repetitions: int = 10_000
-    grammar_characters: int = 65_536
-    grammar_repetitions: int = 1_000
-    string_bytes: int = 64 * 1024
+    check: Check | None = None
 
 
 @cache
@@ -116,30 +90,12 @@ def filter_fields(route: Route, request: dict[str, Any], caps: Caps) -> tuple[di
             continue
         if judged.action is Action.REFUSE:
             if _asks(value, judged.unless):
-                raise bad_request("field_not_allowed", f"'{name}' is not accepted: {judged.detail}", name)
+                raise bad_request("field_not_allowed", f"'{name}' is not accepted: {judged.reason}", name)
             continue
-        if judged.action is Action.CAP and value is not None:
-            check_cap(name, value, getattr(caps, judged.detail), caps.string_bytes)
+        if judged.check is not None and value is not None:
+            value = judged.check(value, name, caps)  # noqa: PLW2901 - what was checked is what is sent
         kept[name] = value
     return kept, len(request) - len(kept)
-
-
-def check_cap(name: str, value: Any, limit: int, string_bytes: int) -> None:
-    """Check a number, or the size of a list, an object or a text. Raises `RequestError`."""
-    if isinstance(value, str):
-        size, limit, what = len(value), string_bytes, "characters"
-    elif isinstance(value, list | dict):
-        size, what = len(value), "items"
-        if any(isinstance(item, str) and len(item) > string_bytes for item in value):
-            raise bad_request("value_too_large", f"a text in '{name}' is over {string_bytes} characters", name)
-    elif isinstance(value, int) and not isinstance(value, bool):
-        if value > limit:
-            raise bad_request("value_too_large", f"'{name}' is {value}; at most {limit} is allowed here", name)
-        return
-    else:
-        raise bad_request("invalid_type", f"'{name}' has the wrong type", name)
-    if size > limit:
-        raise bad_request("value_too_large", f"'{name}' has {size} {what}; at most {limit} are allowed here", name)
 
 
 def whole_number(request: dict[str, Any], name: str, minimum: int, default: int | None) -> int | None:
@@ -175,12 +131,11 @@ def _data() -> dict[str, Any]:
 
 
 def _policy(name: str, value: Any) -> FieldPolicy:
-    if isinstance(value, str):
+    if isinstance(value, str) and value in set(Action):
         return FieldPolicy(Action(value))
-    rest = dict(value)
-    unless = tuple(rest.pop("unless", ()))
-    ((action, detail),) = rest.items()
-    judged = FieldPolicy(Action(action), detail, unless)
-    if judged.action is Action.CAP and not hasattr(Caps, judged.detail) and judged.detail not in Caps.__slots__:
-        raise ValueError(f"engine_fields.yaml: {name} names the unknown cap {detail!r}")
-    return judged
+    if isinstance(value, dict) and Action.REFUSE.value in value:
+        return FieldPolicy(Action.REFUSE, value["refuse"], tuple(value.get("unless", ())))
+    try:
+        return FieldPolicy(Action.SHAPE, check=shapes.read(value))
+    except ValueError as error:
+        raise ValueError(f"engine_fields.yaml: {name}: {error}") from None

@@ -4,10 +4,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from huddle.wrapper.body import prompts, schemas
+from huddle.wrapper.body.caps import Caps
 from huddle.wrapper.body.content import Checker
-from huddle.wrapper.body.fields import PRIORITY_MAX, Caps, filter_fields, flag, schema_fields, whole_number
+from huddle.wrapper.body.fields import PRIORITY_MAX, filter_fields, flag, schema_fields, whole_number
 from huddle.wrapper.body.prompts import Prompt
-from huddle.wrapper.body.strictjson import parse_object, serialise
+from huddle.wrapper.body.shapes import TOKEN_MAX
+from huddle.wrapper.body.strictjson import holds_long_number, parse_object, serialise
 from huddle.wrapper.errors import ErrorType, RequestError, bad_request
 from huddle.wrapper.routes import Route
 
@@ -64,6 +66,9 @@ class Preparer:
         fields, stripped = filter_fields(route, request, self.caps)
         for name in schema_fields(route) & fields.keys():
             schemas.judge(name, fields[name], self.caps, len(body))
+        long = next((name for name, value in fields.items() if holds_long_number(body, value)), None)
+        if long is not None:
+            raise bad_request("invalid_value", f"'{long}' holds a whole number of more than 64 bits", long)
         fields["model"] = served.upstream_model
         checker = Checker(self.caps, self.media_url_prefixes)
         choices = whole_number(fields, "n", 1, 1) or 1
@@ -130,12 +135,16 @@ class Preparer:
 
     def _count_texts(self, name: str, value: str | list[Any]) -> int:
         """How many sequences the engine makes of it: a text or a list of token ids is one."""
-        if isinstance(value, str) or isinstance(value[0], int):
+        if isinstance(value, str) or _are_tokens(name, value):
             return 1
         if len(value) > self.caps.inputs:
             raise bad_request(
                 "value_too_large", f"'{name}' has {len(value)} items; at most {self.caps.inputs} are allowed here", name
             )
+        kinds = set(map(type, value))
+        if kinds != {str} and not (kinds == {list} and all(item and _are_tokens(name, item) for item in value)):
+            message = f"'{name}' must be a text, a list of texts, a list of token ids or a list of those"
+            raise bad_request("invalid_type", message, name)
         return len(value)
 
     def _output_tokens(self, route: Route, fields: dict[str, Any], served: Served, size: int) -> int:
@@ -201,6 +210,15 @@ def _step_back(fields: dict[str, Any], best: int | None) -> None:
         message = f"'priority' must be a whole number up to {PRIORITY_MAX}; higher waits longer"
         raise bad_request("invalid_value", message, "priority")
     fields["priority"] = best if asked is None else max(asked, best)
+
+
+def _are_tokens(name: str, value: list[Any]) -> bool:
+    """Whether a list holds whole numbers. Raises `RequestError` when they cannot be token ids."""
+    if set(map(type, value)) != {int}:
+        return False
+    if min(value) < 0 or max(value) > TOKEN_MAX:
+        raise bad_request("invalid_value", f"'{name}' holds a number that is no token id (0 to {TOKEN_MAX})", name)
+    return True
 
 
 def _replace(fields: dict[str, Any], name: str, value: Any) -> None:

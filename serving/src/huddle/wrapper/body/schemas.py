@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final, TypeAlias
 
-from huddle.wrapper.body.fields import Caps
+from huddle.wrapper.body.caps import Caps
 from huddle.wrapper.body.strictjson import parse_object, serialise
 from huddle.wrapper.errors import RequestError, bad_request
 

@@ -1,12 +1,14 @@
 """JSON as two parsers cannot disagree about it: no repeated keys, no NaN, no lone surrogates, bounded nesting."""
 
 import json
+import re
 from typing import Any, Final
 
 from huddle.wrapper.errors import RequestError, bad_request
 
 # More values than this would hold the event loop for too long (about 30 ms per million small numbers).
 _COMMAS_MAX: Final = 1_000_000
+_LONG_NUMBER: Final = re.compile(rb"[0-9]{19}")
 
 
 class _RepeatedKeyError(ValueError):
@@ -36,6 +38,20 @@ def parse_object(body: bytes, max_depth: int) -> dict[str, Any]:
     if body.count(b"{") + body.count(b"[") > max_depth and _depth_exceeds(value, max_depth):
         raise _too_deep(max_depth)
     return value
+
+
+def holds_long_number(body: bytes, value: Any) -> bool:
+    """Whether a value that `body` has held has a whole number of more than 64 bits, which the engine cannot carry."""
+    if _LONG_NUMBER.search(body) is None:
+        return False
+    pending = [value]
+    while pending:
+        held = pending.pop()
+        if isinstance(held, dict | list):
+            pending.extend(held.values() if isinstance(held, dict) else held)
+        elif isinstance(held, int) and not -(2**63) <= held < 2**64:
+            return True
+    return False
 
 
 def serialise(value: Any) -> bytes:

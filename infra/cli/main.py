@@ -13,6 +13,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.console import Console
 
+from huddle import command_line
 from huddle.errors import Fault, HuddleError, InputError
 from infra import program, targets
 from infra.cli import edge
@@ -37,7 +38,7 @@ EXIT_INTERRUPTED = 130
 def main() -> None:
     """Run the command line; exit code 2 and one sentence a fault for bad input."""
     try:
-        app()
+        command_line.run(app, "infra")
     except HuddleError as error:
         sys.exit(edge.say(error))
 

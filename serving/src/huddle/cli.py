@@ -14,7 +14,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from huddle import __version__
+from huddle import __version__, command_line
 from huddle.errors import HuddleError
 
 COMMANDS = {
@@ -75,7 +75,7 @@ def root(
 def main() -> None:
     """Run the command line: what a person can fix is one sentence on stderr (and JSON on stdout with --json)."""
     try:
-        app()
+        command_line.run(app, "huddle")
     except HuddleError as error:
         for sentence in error.sentences:
             typer.echo(f"huddle: {sentence}", err=True)

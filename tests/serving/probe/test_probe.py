@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import threading
 import time
@@ -135,21 +136,110 @@ class TestVerdict:
             1,
             False,
         )
-        assert verdict.objection(path) == "no token for 30 s"
         assert path.stat().st_mode & 0o777 == 0o644, "the wrapper has a user of its own"
 
-    def test_a_healthy_engine_and_a_silent_probe_object_to_nothing(self, tmp_path: Path) -> None:
-        path = tmp_path / "verdict.json"
-        assert verdict.objection(path) is None
-        verdict.write(path, verdict="healthy", ready=True, reason="tokens come", restarts=0)
-        assert verdict.objection(path) is None
-        verdict.write(path, verdict="unhealthy", ready=False, reason="x", restarts=0)
-        assert verdict.objection(path, time.time() + verdict.STALE_AFTER_S + 1) is None
-
-    @pytest.mark.parametrize("text", ["", "[]", '{"verdict": "well"}', '{"at": "x"}'])
+    @pytest.mark.parametrize("text", ["", "[]", "null", '{"verdict": "healthy"}', "[" * 60_000, " " * 100_000 + "{}"])
     def test_a_broken_file_says_nothing(self, tmp_path: Path, text: str) -> None:
         (tmp_path / "v").write_text(text, encoding="utf-8")
         assert verdict.read(tmp_path / "v") is None
+
+    @pytest.mark.parametrize("name", ["restarts", "monotonic_s"])
+    @pytest.mark.parametrize("number", ["1e999", "-1e999", "NaN", '"x"', "1" + "0" * 400, "9" * 5_000, "null", "[]"])
+    def test_any_number_in_it_says_nothing(self, tmp_path: Path, name: str, number: str) -> None:
+        """F11: 1e999 restarts ended the wrapper's task."""
+        path = tmp_path / "v"
+        verdict.write(path, verdict="healthy", ready=True, reason="tokens come", restarts=0)
+        fields = json.loads(path.read_text(encoding="utf-8")) | {name: "HERE"}
+        path.write_text(json.dumps(fields).replace('"HERE"', number), encoding="utf-8")
+        said = verdict.read(path)
+        assert said is None or (name, said.age_s) == ("restarts", pytest.approx(0, abs=60)), "a huge count is a count"
+
+    def test_a_fifo_in_its_place_says_nothing(self, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "v")
+        assert verdict.read(tmp_path / "v") is None
+
+
+class TestListener:
+    """What the wrapper makes of the verdicts; the clock is the test's own."""
+
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> Path:
+        return tmp_path / "verdict.json"
+
+    @pytest.fixture
+    def clock(self, monkeypatch: pytest.MonkeyPatch) -> Clock:
+        made = Clock()
+        monkeypatch.setattr(verdict.time, "monotonic", lambda: made.monotonic_s)
+        monkeypatch.setattr(verdict.time, "time", lambda: made.wall_s)
+        return made
+
+    @pytest.fixture
+    def listener(self, path: Path, clock: Clock) -> verdict.Listener:
+        return verdict.Listener(path, lambda: clock.monotonic_s)
+
+    def test_the_last_verdict_holds(self, path: Path, listener: verdict.Listener) -> None:
+        say(path, ready=False)
+        assert listener.objection() == REASON
+        say(path, ready=True)
+        assert listener.objection() is None
+
+    @pytest.mark.parametrize("ready", [True, False])
+    def test_a_silent_probe_makes_the_node_not_ready_after_30_s(
+        self, path: Path, listener: verdict.Listener, clock: Clock, ready: bool
+    ) -> None:
+        """F22: it was ready for ever, and an unhealthy engine became ready by its probe's death."""
+        say(path, ready=ready)
+        assert listener.objection() == (None if ready else REASON)
+        path.unlink()  # systemd takes the probe's folder away with the probe
+        clock.pass_s(29)
+        assert listener.objection() == (None if ready else REASON)
+        clock.pass_s(2)
+        assert listener.objection() == verdict.SILENT
+        say(path, ready=True)
+        assert listener.objection() is None
+
+    def test_a_probe_that_never_speaks_is_silent_30_s_after_the_start(
+        self, listener: verdict.Listener, clock: Clock
+    ) -> None:
+        assert listener.objection() is None
+        clock.pass_s(31)
+        assert listener.objection() == verdict.SILENT
+
+    @pytest.mark.parametrize("step_s", [-86_400.0, -0.5, 31.0, 86_400.0])
+    def test_steps_of_the_wall_clock_change_nothing(
+        self, path: Path, listener: verdict.Listener, clock: Clock, step_s: float
+    ) -> None:
+        """F22: half a second back, or more than 30 s forward, made a sick engine ready."""
+        say(path, ready=False)
+        clock.wall_s += step_s
+        assert listener.objection() == REASON
+
+    def test_a_verdict_of_an_earlier_boot_does_not_count(
+        self, path: Path, listener: verdict.Listener, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with monkeypatch.context() as before:
+            before.setattr(verdict, "boot_id", lambda: "the boot before")
+            say(path, ready=False)
+        assert verdict.read(path) is None
+        assert listener.objection() is None
+
+
+REASON = "8 requests and no token for 10 s"
+
+
+def say(path: Path, *, ready: bool) -> None:
+    verdict.write(path, verdict="healthy" if ready else "suspect", ready=ready, reason=REASON, restarts=0)
+
+
+class Clock:
+    """Both clocks of a machine."""
+
+    def __init__(self) -> None:
+        self.monotonic_s, self.wall_s = 1_000.0, 1.8e9
+
+    def pass_s(self, seconds: float) -> None:
+        self.monotonic_s += seconds
+        self.wall_s += seconds
 
 
 @pytest.fixture

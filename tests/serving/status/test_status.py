@@ -101,7 +101,8 @@ def put(ledger: Ledger, sources: Sources, state: State, said: str | None, *, age
     if said is not None:
         verdict.write(sources.verdict, verdict=said, ready=said == "healthy", reason="so it is", restarts=0)
         written = json.loads(sources.verdict.read_text(encoding="utf-8"))
-        sources.verdict.write_text(json.dumps({**written, "at": written["at"] - age_s}), encoding="utf-8")
+        spoken = {**written, "monotonic_s": written["monotonic_s"] - age_s}
+        sources.verdict.write_text(json.dumps(spoken), encoding="utf-8")
 
 
 @pytest.mark.parametrize("state", State)
@@ -112,8 +113,6 @@ def put(ledger: Ledger, sources: Sources, state: State, said: str | None, *, age
         ("suspect", 0, 0, "yes, but the probe suspects the engine: /ready is 503"),
         ("starting", 0, 1, "no: the probe calls the engine starting"),
         ("unhealthy", 0, 1, "no: the probe calls the engine unhealthy"),
-        ("well", 0, 0, "yes"),  # the words of earlier versions
-        ("sick", 0, 1, "no: the probe calls the engine unhealthy"),
         ("healthy", 100, 1, "no: the probe is silent"),
         (None, 0, 1, "no: the probe is not running"),
     ],

@@ -117,8 +117,9 @@ async def make_wrapper(tmp_path: Any) -> AsyncIterator[MakeWrapper]:
         server = await loop.create_server(lambda: ClientConnection(service), "127.0.0.1", 0)
         stack.callback(server.close)
         stack.callback(service.abort_all)
-        for running in (service.tick(), service.probe.run()):
-            stack.callback(asyncio.create_task(running).cancel)
+        service.background.keep("tick", service.tick)
+        service.background.keep("probe", service.probe.run)
+        stack.callback(service.background.close)
         port = server.sockets[0].getsockname()[1]
         http = httpx.AsyncClient(
             base_url=f"http://127.0.0.1:{port}", headers={"x-backend-key": BACKEND_KEY}, timeout=scaled(10)

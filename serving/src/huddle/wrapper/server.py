@@ -58,9 +58,10 @@ class Server:
         if len(sockets) > 1:
             metrics_service = MetricsService(metrics)
             servers.append(await loop.create_server(lambda: ClientConnection(metrics_service), sock=sockets[1]))
-        tasks = [loop.create_task(service.tick()), loop.create_task(service.probe.run())]
+        service.background.keep("tick", service.tick)
+        service.background.keep("probe", service.probe.run)
         if (interval := self._notifier.watchdog_interval_s()) is not None:
-            tasks.append(loop.create_task(self._watchdog(interval)))
+            service.background.keep("watchdog", lambda: self._watchdog(interval))
         log.info("listening", listen=_name(sockets[0]), upstream=str(service.pool.address), worker=worker)
         self._notifier.ready("serving")
         started()
@@ -69,8 +70,7 @@ class Server:
         gc.set_threshold(*_GC_THRESHOLDS)
         await self._stop.wait()
         await self._drain(service, servers, log)
-        for task in tasks:
-            task.cancel()
+        service.background.close()
         service.abort_all()
         service.pool.close()
         service.book()

@@ -7,7 +7,6 @@ import os
 import re
 import secrets
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
@@ -18,6 +17,7 @@ from huddle.wrapper import runtime as runtimes
 from huddle.wrapper.access.admission import Admission
 from huddle.wrapper.access.auth import Caller, Via
 from huddle.wrapper.access.limits import Subscriber
+from huddle.wrapper.background import Background, place
 from huddle.wrapper.config import WrapperConfig
 from huddle.wrapper.engine.probe import EngineProbe
 from huddle.wrapper.engine.usage import Usage
@@ -62,13 +62,14 @@ class WrapperService:
         self.started = int(time.time())
         self.pool = UpstreamPool(Address.parse(config.upstream), config.timeouts.connect_s, clock)
         self.admission = Admission(*_admission(config))
+        self.background = Background(log, metrics)
         self.probe = EngineProbe(
             self.pool,
             key=lambda: self.runtime.upstream_key,
             wanted=lambda: {m.upstream_model or name for name, m in self.runtime.config.models.items()},
             learned=self._learned,
             changed=lambda problem: log.info("engine", ready=problem is None, reason=problem),
-            objection=self._objection,
+            objection=_probe_objection(config),
         )
         self._context_lengths: dict[str, int] = {}
         self._connections: set[ClientConnection] = set()
@@ -236,10 +237,7 @@ class WrapperService:
 
     def fault(self, error: Exception, request_id: str) -> None:
         """A fault of ours: its place goes to the log, its text does not (it could quote a request)."""
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        self.log.warning(
-            "fault", request_id=request_id, error=type(error).__name__, at=f"{frame.filename}:{frame.lineno}"
-        )
+        self.log.warning("fault", request_id=request_id, error=type(error).__name__, at=place(error))
 
     # -- running --
 
@@ -257,9 +255,9 @@ class WrapperService:
     def reload(self, config: WrapperConfig) -> None:
         """Judge new requests by a new configuration; running ones keep theirs. Raises `ConfigError`, changing nothing.
 
-        The engine's address, what to listen on and the number of workers need a restart.
+        The engine's address, the probe's file, what to listen on and the number of workers need a restart.
         """
-        fixed = ("listen", "metrics_listen", "upstream", "workers")
+        fixed = ("listen", "metrics_listen", "upstream", "probe_verdict_file", "workers")
         kept = {name: getattr(self.runtime.config, name) for name in fixed}
         ignored = [name for name in fixed if getattr(config, name) != kept[name]]
         new = runtimes.build(config.model_copy(update=kept), self.runtime.cache_salt_secret, self._context_lengths)
@@ -296,7 +294,7 @@ class WrapperService:
         if admitted.route is Route.HEALTH:
             return 200, {"status": "ok"}
         if admitted.route is Route.READY:
-            problem = "draining" if self.draining else self.probe.problem
+            problem = "draining" if self.draining else self.background.problem or self.probe.problem
             return (503, {"status": "not ready", "reason": problem}) if problem else (200, {"status": "ready"})
         cards = [
             {"id": served.name, "object": "model", "created": self.started, "owned_by": "huddle"}
@@ -304,11 +302,6 @@ class WrapperService:
             for served in admitted.runtime.models(admitted.caller)
         ]
         return 200, {"object": "list", "data": cards}
-
-    def _objection(self) -> str | None:
-        """What `huddle probe` holds against the engine, where it runs."""
-        path = self.runtime.config.probe_verdict_file
-        return None if path is None else verdict.objection(path)
 
     def _learned(self, lengths: dict[str, int]) -> None:
         """The engine has reported its context lengths."""
@@ -326,6 +319,12 @@ class WrapperService:
                 for product, preparer in self.runtime.preparers.items()
             },
         )
+
+
+def _probe_objection(config: WrapperConfig) -> Callable[[], str | None]:
+    """What `huddle probe` holds against the engine, where it runs."""
+    path = config.probe_verdict_file
+    return verdict.Listener(path).objection if path is not None else lambda: None
 
 
 def _admission(config: WrapperConfig) -> tuple[int, int, float]:

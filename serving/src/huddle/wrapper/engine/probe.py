@@ -11,7 +11,8 @@ from huddle.wrapper.http.upstream import ResponseHead, UpstreamPool
 _INTERVAL_S: Final = 2.0
 _RETRY_S: Final = 0.5
 _TIMEOUT_S: Final = 5.0
-_BODY_MAX: Final = 1024 * 1024
+_BODY_MAX: Final = 256 * 1024  # of /v1/models: vLLM 0.26.0 uses 500 bytes for a name
+_CONTEXT_MAX: Final = 2**31  # tokens; more is no length of a context
 
 
 class _Collector:
@@ -97,6 +98,7 @@ class EngineProbe:
             return str(error) or "the engine does not answer"
         missing = sorted(set(self._wanted()) - self._names)
         if missing:
+            self._names = None  # it may have spoken too early
             return f"the engine does not serve {', '.join(missing)}"
         return self._objection()  # a frozen engine still says 200 about its health
 
@@ -104,7 +106,24 @@ class EngineProbe:
         status, body = await fetch(self._pool, "/v1/models", self._key())
         if status != 200:
             raise ValueError(f"the engine says {status} about its models")
-        cards = [card for card in json.loads(body).get("data", []) if isinstance(card, dict)]
-        lengths = {str(card.get("id")): card.get("max_model_len") for card in cards}
-        self._learned({name: length for name, length in lengths.items() if isinstance(length, int)})
-        return frozenset(lengths)
+        names, lengths = read_models(body)
+        self._learned(lengths)
+        return names
+
+
+def read_models(body: bytes) -> tuple[frozenset[str], dict[str, int]]:
+    """The names in an answer of `/v1/models`, and the context lengths (tokens) that go with them.
+
+    What is no name or no length is left out. Raises `ValueError` when the whole is no list of models.
+    """
+    try:
+        cards = json.loads(body)["data"]
+        named = [(card["id"], card.get("max_model_len")) for card in cards if isinstance(card, dict) and "id" in card]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        raise ValueError("the engine's answer about its models is no list of models") from None
+    lengths = {name: length for name, length in named if isinstance(name, str) and _is_length(length)}
+    return frozenset(name for name, _ in named if isinstance(name, str)), lengths
+
+
+def _is_length(value: object) -> bool:
+    return type(value) is int and 0 < value <= _CONTEXT_MAX

@@ -78,6 +78,9 @@ class Metrics:
             buckets=_LATENCY_BUCKETS,
         )
         self.reloads = Counter("huddle_wrapper_reloads", "Reloads of the configuration.", ("ok",), registry=registry)
+        self.task_deaths = Counter(
+            "huddle_wrapper_task_deaths", "Ends of tasks that should run for ever.", ("task",), registry=registry
+        )
         self.logs_dropped = Counter(
             "huddle_wrapper_log_lines_dropped", "Log lines that the log's reader was too slow for.", registry=registry
         )

@@ -7,7 +7,7 @@ docs/facts/api-management.md#tiers. Prices: infra/reports/data/prices.yaml.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from plan.vocabulary import DiskSku, GatewayInbound, GatewayTier
@@ -19,7 +19,6 @@ class VmSize:
 
     name: str
     vcpus: int
-    memory_gib: int
     gpus: int
     gpu: str  # a key of huddle's GPU facts
     vram_mib: int
@@ -27,8 +26,8 @@ class VmSize:
     max_data_disks: int
     nic_gbps: int
     rdma: bool
-    accelerated_networking: bool
     quota_family: str
+    accelerated_networking: bool = True
 
     @property
     def fabric(self) -> str:
@@ -40,73 +39,22 @@ class VmSize:
         return f"tcp-{self.nic_gbps}g"
 
 
-_H100_NVL_MIB = 95_830  # docs/facts/gpus.md#memory-of-a-card
-_H100_SXM_MIB = 81_559  # docs/facts/gpus.md#memory-of-a-card
+_NVL_MIB = 95_830  # docs/facts/gpus.md#memory-of-a-card
+_SXM_MIB = 81_559  # docs/facts/gpus.md#memory-of-a-card
 _H200_MIB = 143_771  # docs/facts/gpus.md#memory-of-a-card
 
-VM_SIZES: Mapping[str, VmSize] = MappingProxyType(
-    {
-        size.name: size
-        for size in (
-            VmSize(
-                name="Standard_NC40ads_H100_v5",
-                vcpus=40,
-                memory_gib=320,
-                gpus=1,
-                gpu="h100-nvl",
-                vram_mib=_H100_NVL_MIB,
-                local_nvme_gib=3576,
-                max_data_disks=8,
-                nic_gbps=40,
-                rdma=False,
-                accelerated_networking=True,
-                quota_family="StandardNCadsH100v5Family",
-            ),
-            VmSize(
-                name="Standard_NC80adis_H100_v5",
-                vcpus=80,
-                memory_gib=640,
-                gpus=2,
-                gpu="h100-nvl",
-                vram_mib=_H100_NVL_MIB,
-                local_nvme_gib=7152,
-                max_data_disks=16,
-                nic_gbps=80,
-                rdma=False,
-                accelerated_networking=True,
-                quota_family="StandardNCadsH100v5Family",
-            ),
-            VmSize(
-                name="Standard_ND96isr_H100_v5",
-                vcpus=96,
-                memory_gib=1900,
-                gpus=8,
-                gpu="h100-sxm",
-                vram_mib=_H100_SXM_MIB,
-                local_nvme_gib=28_610,
-                max_data_disks=32,
-                nic_gbps=80,
-                rdma=True,
-                accelerated_networking=True,
-                quota_family="standardNDSH100v5Family",
-            ),
-            VmSize(
-                name="Standard_ND96isr_H200_v5",
-                vcpus=96,
-                memory_gib=1850,
-                gpus=8,
-                gpu="h200-sxm",
-                vram_mib=_H200_MIB,
-                local_nvme_gib=28_610,
-                max_data_disks=16,
-                nic_gbps=80,
-                rdma=True,
-                accelerated_networking=True,
-                quota_family="standardNDISRH200V5Family",
-            ),
-        )
-    }
+_NC_QUOTA = "StandardNCadsH100v5Family"
+
+# fmt: off
+_SIZES = (  # vCPUs, GPUs, their name, VRAM, local NVMe in GiB, most data disks, NIC in Gbit/s, RDMA, quota family
+    VmSize("Standard_NC40ads_H100_v5", 40, 1, "h100-nvl", _NVL_MIB, 3576, 8, 40, False, _NC_QUOTA),
+    VmSize("Standard_NC80adis_H100_v5", 80, 2, "h100-nvl", _NVL_MIB, 7152, 16, 80, False, _NC_QUOTA),
+    VmSize("Standard_ND96isr_H100_v5", 96, 8, "h100-sxm", _SXM_MIB, 28610, 32, 80, True, "standardNDSH100v5Family"),
+    VmSize("Standard_ND96isr_H200_v5", 96, 8, "h200-sxm", _H200_MIB, 28610, 16, 80, True, "standardNDISRH200V5Family"),
 )
+# fmt: on
+
+VM_SIZES: Mapping[str, VmSize] = MappingProxyType({size.name: size for size in _SIZES})
 """GPU sizes by name. NCC40ads (confidential GPU) is left out: own onboarding, no accelerated NIC."""
 
 
@@ -137,18 +85,19 @@ class SharedDiskFacts:
     max_mbps: int = 0
 
 
+_SIZED = SharedDiskFacts(zonal_only=False, own_performance=False, max_size_gib=32_767)
+_PROVISIONED = SharedDiskFacts(
+    zonal_only=True, own_performance=True, max_size_gib=65_536, max_iops=80_000, max_mbps=2_000
+)
+
 SHARED_DISKS: Mapping[DiskSku, SharedDiskFacts] = MappingProxyType(
     {
-        DiskSku.PREMIUM: SharedDiskFacts(zonal_only=False, own_performance=False, max_size_gib=32_767),
-        DiskSku.PREMIUM_ZRS: SharedDiskFacts(zonal_only=False, own_performance=False, max_size_gib=32_767),
-        DiskSku.PREMIUM_V2: SharedDiskFacts(
-            zonal_only=True, own_performance=True, max_size_gib=65_536, max_iops=80_000, max_mbps=2_000
-        ),
-        DiskSku.STANDARD_SSD: SharedDiskFacts(zonal_only=False, own_performance=False, max_size_gib=32_767),
-        DiskSku.STANDARD_SSD_ZRS: SharedDiskFacts(zonal_only=False, own_performance=False, max_size_gib=32_767),
-        DiskSku.ULTRA: SharedDiskFacts(
-            zonal_only=True, own_performance=True, max_size_gib=65_536, max_iops=400_000, max_mbps=10_000
-        ),
+        DiskSku.PREMIUM: _SIZED,
+        DiskSku.PREMIUM_ZRS: _SIZED,
+        DiskSku.PREMIUM_V2: _PROVISIONED,
+        DiskSku.STANDARD_SSD: _SIZED,
+        DiskSku.STANDARD_SSD_ZRS: _SIZED,
+        DiskSku.ULTRA: replace(_PROVISIONED, max_iops=400_000, max_mbps=10_000),
     }
 )
 
@@ -172,67 +121,54 @@ class TierFacts:
     """What an API Management tier needs from the network and offers to clients (docs/facts/api-management.md#tiers)."""
 
     tier: GatewayTier
-    inbound: tuple[GatewayInbound, ...]
-    delegation: Mapping[GatewayInbound, str | None]  # subnet delegation per way in
+    delegation: Mapping[GatewayInbound, str | None]  # the subnet's, for each way in that the tier has
     min_prefix: int  # the smallest subnet, as a prefix length
     injected: tuple[GatewayInbound, ...]  # ways in for which the gateway sits inside the VNet
     max_units: int
     classic: bool  # runs on VMs of its own in the VNet, unlike the v2 tiers
     create_timeout: str  # Pulumi duration; classic tiers take tens of minutes
 
+    @property
+    def inbound(self) -> tuple[GatewayInbound, ...]:
+        """The ways in that the tier has."""
+        return tuple(self.delegation)
+
 
 _SERVER_FARMS = "Microsoft.Web/serverFarms"
 _HOSTING_ENVIRONMENTS = "Microsoft.Web/hostingEnvironments"
-_CLASSIC = {GatewayInbound.PUBLIC: None, GatewayInbound.INTERNAL: None}
-
-GATEWAY_TIERS: Mapping[GatewayTier, TierFacts] = MappingProxyType(
-    {
-        GatewayTier.DEVELOPER: TierFacts(
-            tier=GatewayTier.DEVELOPER,
-            inbound=(GatewayInbound.PUBLIC, GatewayInbound.INTERNAL),
-            delegation=_CLASSIC,
-            min_prefix=29,
-            injected=(GatewayInbound.PUBLIC, GatewayInbound.INTERNAL),
-            max_units=1,
-            classic=True,
-            create_timeout="120m",
-        ),
-        GatewayTier.PREMIUM: TierFacts(
-            tier=GatewayTier.PREMIUM,
-            inbound=(GatewayInbound.PUBLIC, GatewayInbound.INTERNAL),
-            delegation=_CLASSIC,
-            min_prefix=27,
-            injected=(GatewayInbound.PUBLIC, GatewayInbound.INTERNAL),
-            max_units=10,
-            classic=True,
-            create_timeout="120m",
-        ),
-        GatewayTier.STANDARD_V2: TierFacts(
-            tier=GatewayTier.STANDARD_V2,
-            inbound=(GatewayInbound.PUBLIC, GatewayInbound.PRIVATE_ENDPOINT),
-            delegation={GatewayInbound.PUBLIC: _SERVER_FARMS, GatewayInbound.PRIVATE_ENDPOINT: _SERVER_FARMS},
-            min_prefix=27,
-            injected=(),
-            max_units=10,
-            classic=False,
-            create_timeout="90m",
-        ),
-        GatewayTier.PREMIUM_V2: TierFacts(
-            tier=GatewayTier.PREMIUM_V2,
-            inbound=(GatewayInbound.PUBLIC, GatewayInbound.PRIVATE_ENDPOINT, GatewayInbound.INTERNAL),
-            delegation={
-                GatewayInbound.PUBLIC: _SERVER_FARMS,
-                GatewayInbound.PRIVATE_ENDPOINT: _SERVER_FARMS,
-                GatewayInbound.INTERNAL: _HOSTING_ENVIRONMENTS,
-            },
-            min_prefix=27,
-            injected=(GatewayInbound.INTERNAL,),
-            max_units=30,
-            classic=False,
-            create_timeout="90m",
-        ),
-    }
+_PUBLIC, _ENDPOINT, _INTERNAL = GatewayInbound.PUBLIC, GatewayInbound.PRIVATE_ENDPOINT, GatewayInbound.INTERNAL
+_DEVELOPER = TierFacts(
+    tier=GatewayTier.DEVELOPER,
+    delegation={_PUBLIC: None, _INTERNAL: None},
+    min_prefix=29,
+    injected=(_PUBLIC, _INTERNAL),
+    max_units=1,
+    classic=True,
+    create_timeout="120m",
 )
+_STANDARD_V2 = TierFacts(
+    tier=GatewayTier.STANDARD_V2,
+    delegation={_PUBLIC: _SERVER_FARMS, _ENDPOINT: _SERVER_FARMS},
+    min_prefix=27,
+    injected=(),
+    max_units=10,
+    classic=False,
+    create_timeout="90m",
+)
+_TIERS = (
+    _DEVELOPER,
+    replace(_DEVELOPER, tier=GatewayTier.PREMIUM, min_prefix=27, max_units=10),
+    _STANDARD_V2,
+    replace(
+        _STANDARD_V2,
+        tier=GatewayTier.PREMIUM_V2,
+        delegation={**_STANDARD_V2.delegation, _INTERNAL: _HOSTING_ENVIRONMENTS},
+        injected=(_INTERNAL,),
+        max_units=30,
+    ),
+)
+
+GATEWAY_TIERS: Mapping[GatewayTier, TierFacts] = MappingProxyType({facts.tier: facts for facts in _TIERS})
 
 REFUSED_TIERS: Mapping[str, str] = MappingProxyType(
     {

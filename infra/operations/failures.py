@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from plan.model_azure import AzurePlan
@@ -23,18 +23,14 @@ class Failure:
         return f"{self.what} {self.next_step}"
 
 
-@dataclass(frozen=True)
-class _Pattern:
-    expression: re.Pattern[str]
-    explain: Callable[[re.Match[str], AzurePlan], Failure]
-
-
 def explain(text: str, plan: AzurePlan) -> Failure | None:
     """The first known failure in an engine's output, or None."""
     flat = " ".join(text.split())
-    for pattern in _PATTERNS:
-        if match := pattern.expression.search(flat):
-            return pattern.explain(match, plan)
+    for expression, explained in _KNOWN.items():
+        if match := re.search(expression, flat, re.IGNORECASE):
+            if callable(explained):
+                return explained(match, plan)
+            return Failure(*(sentence.format(found=match, plan=plan) for sentence in explained))
     return None
 
 
@@ -60,24 +56,6 @@ def _capacity(match: re.Match[str], plan: AzurePlan) -> Failure:
     )
 
 
-def _soft_deleted_gateway(_: re.Match[str], plan: AzurePlan) -> Failure:
-    name, location = plan.names.gateway, plan.location
-    return Failure(
-        f"The gateway's name {name} still belongs to a deleted service: Azure keeps it for 48 hours.",
-        f"Run `az apim deletedservice purge --service-name {name} --location {location}`, "
-        "or set name_salt to get other names, then run `up` again.",
-    )
-
-
-def _soft_deleted_vault(_: re.Match[str], plan: AzurePlan) -> Failure:
-    name, location = plan.names.key_vault, plan.location
-    return Failure(
-        f"The key vault's name {name} still belongs to a deleted vault.",
-        f"Run `az keyvault purge --name {name} --location {location}`, "
-        "or set name_salt to get other names, then run `up` again.",
-    )
-
-
 def _not_serving(match: re.Match[str], _: AzurePlan) -> Failure:
     said = match.group(1).strip(" '.") or "it gave no reason"
     return Failure(
@@ -86,78 +64,52 @@ def _not_serving(match: re.Match[str], _: AzurePlan) -> Failure:
     )
 
 
-def _immutable(match: re.Match[str], _: AzurePlan) -> Failure:
-    return Failure(
-        f"Azure can't change {match.group(1)} of an existing VM.",
+_PURGE = "or set name_salt to get other names, then run `up` again."
+
+_KNOWN: Mapping[str, tuple[str, str] | Callable[[re.Match[str], AzurePlan], Failure]] = {
+    r"exceeding approved .* quota|QuotaExceeded": _quota,
+    r"(SkuNotAvailable|ZonalAllocationFailed|AllocationFailed|OverconstrainedZonalAllocationRequest)": _capacity,
+    r"ServiceAlreadyExistsInSoftDeletedState": (
+        "The gateway's name {plan.names.gateway} still belongs to a deleted service: Azure keeps it for 48 hours.",
+        "Run `az apim deletedservice purge --service-name {plan.names.gateway} --location {plan.location}`, " + _PURGE,
+    ),
+    r"vault .*(?:deleted but recoverable|soft.?deleted)|ConflictError.*deleted": (
+        "The key vault's name {plan.names.key_vault} still belongs to a deleted vault.",
+        "Run `az keyvault purge --name {plan.names.key_vault} --location {plan.location}`, " + _PURGE,
+    ),
+    r"VMExtensionProvisioningError.*?\[stdout\]([^\[]*?)(?:'\.|\[stderr\]|$)": _not_serving,
+    r"Changing property '([^']+)' is not allowed": (
+        "Azure can't change {found[1]} of an existing VM.",
         "This program should have replaced the VM; please report it with the preview's output.",
-    )
-
-
-def _subnet_in_use(_: re.Match[str], __: AzurePlan) -> Failure:
-    return Failure(
+    ),
+    r"InUseSubnetCannotBeDeleted": (
         "A subnet is still in use: API Management gives its subnet back some minutes after it is gone.",
         "Run `destroy` again in a few minutes.",
-    )
-
-
-def _busy(_: re.Match[str], __: AzurePlan) -> Failure:
-    return Failure(
+    ),
+    r"AnotherOperationInProgress|another operation on this or dependent resource": (
         "Azure was still busy with another change to the same resource.",
         "Run the command again: what was done is kept.",
-    )
-
-
-def _subscribed(match: re.Match[str], plan: AzurePlan) -> Failure:
-    return Failure(
-        f"Product {match.group(1)} has subscriptions that this program did not make; Azure does not delete it.",
-        f"See whose: `infra products -s {plan.stack}`. Move or delete them in the portal, or keep the product with "
+    ),
+    r"Product '([^']+)' has subscriptions": (
+        "Product {found[1]} has subscriptions that this program did not make; Azure does not delete it.",
+        "See whose: `infra products -s {plan.stack}`. Move or delete them in the portal, or keep the product with "
         "`published: false`.",
-    )
-
-
-def _closed_at_creation(_: re.Match[str], __: AzurePlan) -> Failure:
-    return Failure(
+    ),
+    r"publicNetworkAccess.{0,80}is not enabled during service creation": (
         "Azure does not create a gateway whose public endpoint is closed.",
         "Set gateway.public_access to enabled, run `up`, then set it to disabled and run `up` again.",
-    )
-
-
-def _old_api(match: re.Match[str], _: AzurePlan) -> Failure:
-    return Failure(
-        f"Azure does not take tier {match.group(1)} with the API version of the installed azure-native release.",
+    ),
+    r"Operation on (\w+) SKU is only supported in the api-versions": (
+        "Azure does not take tier {found[1]} with the API version of the installed azure-native release.",
         "Take a newer pulumi-azure-native (requirements/infra.in, `make lock`), or tier StandardV2.",
-    )
-
-
-def _protected(_: re.Match[str], plan: AzurePlan) -> Failure:
-    return Failure(
-        f"Data and gateway of `{plan.stack}` are protected from deletion.",
-        f"If you mean it: `pulumi state unprotect --all -s {plan.stack}`, then `destroy` again.",
-    )
-
-
-def _credentials(_: re.Match[str], __: AzurePlan) -> Failure:
-    return Failure("There are no Azure credentials here.", "Run `az login` (or set ARM_* variables) and try again.")
-
-
-_PATTERNS = tuple(
-    _Pattern(re.compile(expression, re.IGNORECASE), explain)
-    for expression, explain in (
-        (r"exceeding approved .* quota|QuotaExceeded", _quota),
-        (
-            r"(SkuNotAvailable|ZonalAllocationFailed|AllocationFailed|OverconstrainedZonalAllocationRequest)",
-            _capacity,
-        ),
-        (r"ServiceAlreadyExistsInSoftDeletedState", _soft_deleted_gateway),
-        (r"vault .*(?:deleted but recoverable|soft.?deleted)|ConflictError.*deleted", _soft_deleted_vault),
-        (r"VMExtensionProvisioningError.*?\[stdout\]([^\[]*?)(?:'\.|\[stderr\]|$)", _not_serving),
-        (r"Changing property '([^']+)' is not allowed", _immutable),
-        (r"InUseSubnetCannotBeDeleted", _subnet_in_use),
-        (r"AnotherOperationInProgress|another operation on this or dependent resource", _busy),
-        (r"Product '([^']+)' has subscriptions", _subscribed),
-        (r"publicNetworkAccess.{0,80}is not enabled during service creation", _closed_at_creation),
-        (r"Operation on (\w+) SKU is only supported in the api-versions", _old_api),
-        (r"is protected|cannot be deleted.*protect", _protected),
-        (r"DefaultAzureCredential|az login|no credentials", _credentials),
-    )
-)
+    ),
+    r"is protected|cannot be deleted.*protect": (
+        "Data and gateway of `{plan.stack}` are protected from deletion.",
+        "If you mean it: `pulumi state unprotect --all -s {plan.stack}`, then `destroy` again.",
+    ),
+    r"DefaultAzureCredential|az login|no credentials": (
+        "There are no Azure credentials here.",
+        "Run `az login` (or set ARM_* variables) and try again.",
+    ),
+}
+"""By a regular expression of Azure's words: two sentences, `found` (its match) and `plan` filled in, or their maker."""

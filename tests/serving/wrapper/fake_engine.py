@@ -103,6 +103,28 @@ async def polite(request: Received, reply: Reply) -> None:
         await reply.json({"object": "chat.completion", "choices": [{"message": {"content": "hi"}}], "usage": USAGE})
 
 
+def saying(value: Any, status: int = 200, headers: str = "") -> Script:
+    """Each request gets this JSON."""
+    return lambda _, reply: reply.json(value, status, headers)
+
+
+def sending(data: bytes) -> Script:
+    """Each request gets these bytes, head and all."""
+    return lambda _, reply: reply.raw(data)
+
+
+def streaming(*chunks: bytes) -> Script:
+    """Each request gets a stream of these chunks."""
+
+    async def script(request: Received, reply: Reply) -> None:
+        await reply.stream_head()
+        for chunk in chunks:
+            await reply.chunk(chunk)
+        await reply.end()
+
+    return script
+
+
 class FakeEngine:
     def __init__(self) -> None:
         self.script: Script = polite

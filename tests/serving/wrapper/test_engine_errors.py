@@ -16,13 +16,18 @@ from huddle.wrapper.engine.usage import StreamMeter
 from huddle.wrapper.routes import Route
 
 from .conftest import BACKEND_KEY, PROMPT, MakeWrapper, Wrapper
-from .fake_engine import DONE, MODEL, Received, Reply, event, token
+from .fake_engine import DONE, MODEL, Received, Reply, event, polite, saying, sending, streaming, token
 
 pytestmark = pytest.mark.anyio
 
 
 def vllm(message: str, code: int = 400, param: str | None = None) -> dict[str, Any]:
     return {"error": {"message": message, "type": "BadRequestError", "param": param, "code": code}}
+
+
+def told(message: str, param: str | None, code: str) -> dict[str, Any]:
+    """What a client gets for a request that the engine refuses."""
+    return {"message": message, "type": "invalid_request_error", "param": param, "code": code}
 
 
 def finding(kind: str, place: tuple[Any, ...], said: str, value: Any) -> str:
@@ -35,141 +40,86 @@ def pydantic(*findings: str, param: str | None = None) -> dict[str, Any]:
 
 BODY = {"model": "tiny", "messages": [{"role": "system", "content": PROMPT}], "tools": [], "cache_salt": "0123456789ab"}
 INVALID, MISSING, TYPE = "invalid_value", "missing_required_parameter", "invalid_type"
+
+
+def of_body(said: str, param: str | None = None) -> dict[str, Any]:
+    return pydantic(finding("value_error", ("body",), f"Value error, {said}", BODY), param=param)
+
+
 # As vLLM 0.26.0 for the CPU writes them: what it says, and what clients get of it.
-SAID: dict[str, tuple[dict[str, Any], str, str | None, str]] = {
+SAID: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "tools: []": (
-        pydantic(
-            finding("value_error", ("body",), "Value error, `tools` must not be an empty array. Either provide", BODY)
-        ),
-        "'tools' must not be empty; leave it out instead",
-        "tools",
-        INVALID,
+        of_body("`tools` must not be an empty array. Either provide"),
+        told("'tools' must not be empty; leave it out instead", "tools", INVALID),
     ),
     "top_logprobs alone": (
-        pydantic(
-            finding(
-                "value_error",
-                ("body",),
-                "Value error, when using `top_logprobs`, `logprobs` must be set to true. (parameter=top_logprobs)",
-                BODY,
-            )
-        ),
-        "'top_logprobs' needs 'logprobs'",
-        "top_logprobs",
-        INVALID,
+        of_body("when using `top_logprobs`, `logprobs` must be set to true. (parameter=top_logprobs)"),
+        told("'top_logprobs' needs 'logprobs'", "top_logprobs", INVALID),
     ),
     "json_schema without one": (
-        pydantic(
-            finding(
-                "value_error",
-                ("body",),
-                "Value error, When response_format type is 'json_schema', the 'json_schema' field must be provided. "
-                "(parameter=response_format)",
-                BODY,
-            ),
+        of_body(
+            "When response_format type is 'json_schema', the 'json_schema' field must be provided. "
+            "(parameter=response_format)",
             param="response_format",
         ),
-        "'response_format' is not complete",
-        "response_format",
-        INVALID,
+        told("'response_format' is not complete", "response_format", INVALID),
     ),
     "two kinds": (
-        pydantic(
-            finding(
-                "value_error",
-                ("body",),
-                "Value error, You can only use one kind of constraints for structured outputs ('json', 'regex').",
-                BODY,
-            )
-        ),
-        "'structured_outputs' must hold exactly one kind of constraint",
-        "structured_outputs",
-        INVALID,
+        of_body("You can only use one kind of constraints for structured outputs ('json', 'regex')."),
+        told("'structured_outputs' must hold exactly one kind of constraint", "structured_outputs", INVALID),
     ),
     "both": (
-        pydantic(
-            finding(
-                "value_error",
-                ("body",),
-                "Value error, Cannot set both `continue_final_message` and `add_generation_prompt` to True.",
-                BODY,
-            )
+        of_body("Cannot set both `continue_final_message` and `add_generation_prompt` to True."),
+        told(
+            "'continue_final_message' cannot be set together with 'add_generation_prompt'",
+            "continue_final_message",
+            INVALID,
         ),
-        "'continue_final_message' cannot be set together with 'add_generation_prompt'",
-        "continue_final_message",
-        INVALID,
     ),
     "no tools": (
-        pydantic(
-            finding(
-                "value_error",
-                ("body",),
-                "Value error, Tool choice 'required' must be specified with 'tools' parameter. (parameter=tool_choice)",
-                BODY,
-            )
-        ),
-        "'tool_choice' needs 'tools'",
-        "tool_choice",
-        INVALID,
+        of_body("Tool choice 'required' must be specified with 'tools' parameter. (parameter=tool_choice)"),
+        told("'tool_choice' needs 'tools'", "tool_choice", INVALID),
     ),
     "a wrong type": (
         pydantic(finding("float_parsing", ("body", "temperature"), "Input should be a valid number", "hot")),
-        "'temperature' must be a number",
-        "temperature",
-        TYPE,
+        told("'temperature' must be a number", "temperature", TYPE),
     ),
     "deep inside": (
         pydantic(finding("missing", ("body", "tools", 0, "function", "name"), "Field required", {"x": "y"})),
-        "'tools[0].function.name' is missing",
-        "tools[0].function.name",
-        MISSING,
+        told("'tools[0].function.name' is missing", "tools[0].function.name", MISSING),
     ),
     "deep inside, as 0.32.0 says it": (
         pydantic(
             "  {'type': 'missing', 'loc': 'body.tools.0.function.name', 'msg': 'Field required', 'input': '<dict>'}"
         ),
-        "'tools[0].function.name' is missing",
-        "tools[0].function.name",
-        MISSING,
+        told("'tools[0].function.name' is missing", "tools[0].function.name", MISSING),
     ),
-    "one of several forms": (
+    "one of several forms": (  # which of them is not said: the prompt has moved them
         pydantic(
             finding("literal_error", ("body", "messages", 1, "ChatCompletionUser", "role"), "Input should be", PROMPT),
             finding("string_type", ("body", "messages", 1, "ChatCompletionTool", "name"), "Input should be", PROMPT),
         ),
-        "'messages' does not have the right shape",  # which of them is not said: the prompt has moved them
-        "messages",
-        INVALID,
+        told("'messages' does not have the right shape", "messages", INVALID),
     ),
     "vLLM's own check": (
         vllm("temperature must be non-negative, got -3.0. (parameter=temperature, value=-3.0)", param="temperature"),
-        "'temperature' is out of range",
-        "temperature",
-        INVALID,
+        told("'temperature' is out of range", "temperature", INVALID),
     ),
     "an empty stop": (
         vllm("stop cannot contain an empty string."),
-        "'stop' must not hold an empty text",
-        "stop",
-        INVALID,
+        told("'stop' must not hold an empty text", "stop", INVALID),
     ),
     "an unknown reason": (
         vllm(f"Something about {PROMPT} is wrong"),
-        "the engine does not accept the request",
-        None,
-        "invalid_request",
+        told("the engine does not accept the request", None, "invalid_request"),
     ),
     "a grammar": (
         vllm("Failed to convert the grammar from GBNF to Lark: Expected ')' at line 1, 'root ::= (((' ^ ''"),
-        "the engine does not accept the request: its schema or grammar cannot be used",
-        None,
-        "invalid_request",
+        told("the engine does not accept the request: its schema or grammar cannot be used", None, "invalid_request"),
     ),
     "not an error of OpenAI's shape": (
         {"detail": PROMPT},
-        "the engine does not accept the request",
-        None,
-        "invalid_request",
+        told("the engine does not accept the request", None, "invalid_request"),
     ),
 }
 
@@ -177,15 +127,12 @@ SAID: dict[str, tuple[dict[str, Any], str, str | None, str]] = {
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("name", SAID)
 async def test_a_client_learns_the_field_and_the_kind_of_fault(wrapper: Wrapper, name: str, stream: bool) -> None:
-    said, message, param, code = SAID[name]
+    said, ours = SAID[name]
 
-    async def script(request: Received, reply: Reply) -> None:
-        await reply.json(said, status=400)
-
-    wrapper.engine.script = script
+    wrapper.engine.script = saying(said, status=400)
     answer = await wrapper.chat(stream=stream)
     assert answer.status_code == 400
-    assert answer.json()["error"] == {"message": message, "type": "invalid_request_error", "param": param, "code": code}
+    assert answer.json()["error"] == ours
     assert "retry-after" not in answer.headers
 
 
@@ -213,20 +160,21 @@ TOO_LONG = (
 )
 
 
-async def test_what_is_too_long_has_openais_code_and_the_numbers(wrapper: Wrapper) -> None:
-    async def script(request: Received, reply: Reply) -> None:
-        await reply.json(vllm(TOO_LONG, param="input_tokens"), status=400)
+HI: Any = [{"role": "user", "content": "hi"}]
 
-    wrapper.engine.script = script
-    client = openai.AsyncOpenAI(
-        base_url=f"http://127.0.0.1:{wrapper.port}/v1",
-        api_key="x",
-        default_headers={"x-backend-key": BACKEND_KEY},
-        max_retries=0,
-    )
-    with pytest.raises(openai.BadRequestError) as refused:
-        await client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "hi"}])
-    await client.close()
+
+def sdk(wrapper: Wrapper) -> openai.AsyncOpenAI:
+    """OpenAI's own client."""
+    headers = {"x-backend-key": BACKEND_KEY}
+    base = f"http://127.0.0.1:{wrapper.port}/v1"
+    return openai.AsyncOpenAI(base_url=base, api_key="x", default_headers=headers, max_retries=0)
+
+
+async def test_what_is_too_long_has_openais_code_and_the_numbers(wrapper: Wrapper) -> None:
+    wrapper.engine.script = saying(vllm(TOO_LONG, param="input_tokens"), status=400)
+    async with sdk(wrapper) as client:
+        with pytest.raises(openai.BadRequestError) as refused:
+            await client.chat.completions.create(model=MODEL, messages=HI)
     assert refused.value.code == "context_length_exceeded"
     for number in ("maximum context length is 2048 tokens", "2045 tokens", "4 tokens of output"):
         assert number in refused.value.message
@@ -254,21 +202,16 @@ HEADERS = (
 
 @pytest.mark.parametrize("status", ENGINE_STATUSES)
 async def test_every_status_becomes_one_that_is_documented(wrapper: Wrapper, status: int) -> None:
-    async def script(request: Received, reply: Reply) -> None:
-        body = f"<html><body>http://10.0.0.4:5005/ {PROMPT}</body></html>".encode()
-        head = (
-            f"HTTP/1.1 {status:03} {PROMPT}\r\ncontent-type: application/json; x={PROMPT}\r\n{HEADERS}content-length: "
-        )
-        await reply.raw(head.encode() + f"{len(body)}\r\n\r\n".encode() + body)
-
-    wrapper.engine.script = script
+    body = f"<html><body>http://10.0.0.4:5005/ {PROMPT}</body></html>"
+    head = f"HTTP/1.1 {status:03} {PROMPT}\r\ncontent-type: application/json; x={PROMPT}\r\n{HEADERS}"
+    wrapper.engine.script = sending(f"{head}content-length: {len(body)}\r\n\r\n{body}".encode())
     answer = await wrapper.chat()
     expected, code = ENGINE_STATUSES[status]
     assert (answer.status_code, answer.json()["error"]["code"]) == (expected, code)
     assert answer.headers["content-type"] == "application/json"
     assert int(answer.headers.get("retry-after", 1)) >= 1
     assert leaked([PROMPT, "10.0.0.4:5005"], bytes_of(answer)) == []
-    wrapper.engine.script = type(wrapper.engine)().script
+    wrapper.engine.script = polite
     assert (await wrapper.chat()).status_code == 200
 
 
@@ -276,10 +219,7 @@ async def test_every_status_becomes_one_that_is_documented(wrapper: Wrapper, sta
     ("said", "got"), [("7", "7"), ("0", "1"), ("abc", "5"), ("-1", "5"), ("9" * 30, "5"), ("", "5")]
 )
 async def test_retry_after_is_a_number_of_seconds(wrapper: Wrapper, said: str, got: str) -> None:
-    async def script(request: Received, reply: Reply) -> None:
-        await reply.json(vllm("busy", 429), status=429, headers=f"retry-after: {said}\r\n")
-
-    wrapper.engine.script = script
+    wrapper.engine.script = saying(vllm("busy", 429), status=429, headers=f"retry-after: {said}\r\n")
     assert (await wrapper.chat()).headers["retry-after"] == got
 
 
@@ -287,10 +227,7 @@ async def test_retry_after_is_a_number_of_seconds(wrapper: Wrapper, said: str, g
     "head", ["content-type: text/html", "content-type: application/json\r\ncontent-encoding: gzip", "x: y"]
 )
 async def test_an_answer_that_was_not_asked_for_is_a_502(wrapper: Wrapper, head: str) -> None:
-    async def script(request: Received, reply: Reply) -> None:
-        await reply.raw(f"HTTP/1.1 200 OK\r\n{head}\r\ncontent-length: 4\r\n\r\n<b/>".encode())
-
-    wrapper.engine.script = script
+    wrapper.engine.script = sending(f"HTTP/1.1 200 OK\r\n{head}\r\ncontent-length: 4\r\n\r\n<b/>".encode())
     answer = await wrapper.chat()
     assert (answer.status_code, answer.json()["error"]["code"]) == (502, "engine_broken")
 
@@ -309,10 +246,7 @@ async def test_an_endless_error_is_not_waited_for(wrapper: Wrapper) -> None:
 
 
 async def test_the_log_has_the_field_and_no_text(wrapper: Wrapper) -> None:
-    async def script(request: Received, reply: Reply) -> None:
-        await reply.json(SAID["tools: []"][0], status=400)
-
-    wrapper.engine.script = script
+    wrapper.engine.script = saying(SAID["tools: []"][0], status=400)
     await wrapper.chat()
     lines = wrapper.log_lines()
     (line,) = [line for line in lines if line["event"] == "engine_error"]
@@ -325,44 +259,22 @@ async def test_the_log_has_the_field_and_no_text(wrapper: Wrapper) -> None:
 
 
 async def test_an_error_in_a_stream_is_ours_and_the_rest_is_the_engines(wrapper: Wrapper) -> None:
-    async def script(request: Received, reply: Reply) -> None:
-        await reply.stream_head()
-        await reply.chunk(token('say "error": {"x"}'))
-        error = event(vllm(f"temperature must be at least 0: {PROMPT}", param="temperature"))
-        await reply.chunk(token("error") + error[:40])
-        await reply.chunk(error[40:] + DONE)
-        await reply.end()
-
-    wrapper.engine.script = script
+    error = event(vllm(f"temperature must be at least 0: {PROMPT}", param="temperature"))
+    said, more = token('say "error": {"x"}'), token("error")
+    wrapper.engine.script = streaming(said, more + error[:40], error[40:] + DONE)
     answer = await wrapper.chat(stream=True, stream_options={"include_usage": True})
-    before, after = token('say "error": {"x"}') + token("error"), DONE
-    assert answer.content.startswith(before)
-    assert answer.content.endswith(after)
-    error = json.loads(answer.content[len(before) : -len(after)].removeprefix(b"data: "))["error"]
-    assert error == {
-        "message": "'temperature' is out of range",
-        "type": "invalid_request_error",
-        "param": "temperature",
-        "code": "invalid_value",
-    }
+    assert answer.content.startswith(said + more)
+    assert answer.content.endswith(DONE)
+    ours = json.loads(answer.content[len(said + more) : -len(DONE)].removeprefix(b"data: "))["error"]
+    assert ours == told("'temperature' is out of range", "temperature", INVALID)
 
 
 async def test_the_sdk_raises_it(wrapper: Wrapper) -> None:
-    async def script(request: Received, reply: Reply) -> None:
-        await reply.stream_head()
-        await reply.chunk(event({"type": "error", "code": None, "message": PROMPT}) + DONE)
-        await reply.end()
-
-    wrapper.engine.script = script
-    client = openai.AsyncOpenAI(
-        base_url=f"http://127.0.0.1:{wrapper.port}/v1", api_key="x", default_headers={"x-backend-key": BACKEND_KEY}
-    )
-    with pytest.raises(openai.APIError, match="the engine failed on this request"):
-        async for _ in await client.chat.completions.create(
-            model=MODEL, messages=[{"role": "user", "content": "hi"}], stream=True
-        ):
-            pass
-    await client.close()
+    wrapper.engine.script = streaming(event({"type": "error", "code": None, "message": PROMPT}) + DONE)
+    async with sdk(wrapper) as client:
+        with pytest.raises(openai.APIError, match="the engine failed on this request"):
+            async for _ in await client.chat.completions.create(model=MODEL, messages=HI, stream=True):
+                pass
 
 
 def metered(pieces: list[bytes], *, hide: bool = False) -> bytes:
@@ -391,22 +303,26 @@ ERRORS = {
 }
 
 
+SIZES = pytest.mark.parametrize("size", [1, 7, 65_536, 10**9])
+HIDDEN = pytest.mark.parametrize("hide", [False, True])
+
+
 def chunks(stream: bytes, size: int) -> list[bytes]:
     """Pieces of `size` bytes; larger ones where there would be too many."""
     size = max(size, len(stream) // 2_000)
     return [stream[i : i + size] for i in range(0, len(stream), size)]
 
 
-@pytest.mark.parametrize("size", [1, 7, 65_536, 10**9])
-@pytest.mark.parametrize("hide", [False, True])
+@SIZES
+@HIDDEN
 @pytest.mark.parametrize("name", NO_ERRORS)
 def test_what_is_no_error_passes_unchanged(name: str, hide: bool, size: int) -> None:
     stream = token("a") + NO_ERRORS[name]
     assert metered(chunks(stream, size), hide=hide) == stream
 
 
-@pytest.mark.parametrize("size", [1, 7, 65_536, 10**9])
-@pytest.mark.parametrize("hide", [False, True])
+@SIZES
+@HIDDEN
 @pytest.mark.parametrize("name", ERRORS)
 def test_what_is_an_error_is_replaced_whole(name: str, hide: bool, size: int) -> None:
     after = token("b") if ERRORS[name].endswith(b"\n\n") else b""
@@ -483,18 +399,12 @@ async def test_no_route_shows_what_an_engine_repeats(make_wrapper: MakeWrapper, 
     wrapper = await make_wrapper(products={"team": {"keys": [{"name": "a", "sha256": DIGEST}]}})
 
     async def script(request: Received, reply: Reply) -> None:
-        wrap = WRAPPINGS[len(wrapper.engine.completions) % len(WRAPPINGS)]
-        body = json.dumps(wrap(request.raw.decode())).encode()
-        if stream and route is not Route.EMBEDDINGS:
-            await reply.stream_head()
-            await reply.chunk(b"data: " + body + b"\n\n" + DONE)
-            await reply.end()
-        else:
-            head = f"HTTP/1.1 400 X\r\ncontent-type: application/json\r\n{HEADERS}content-length: {len(body)}\r\n\r\n"
-            await reply.raw(head.encode() + body)
+        said = WRAPPINGS[len(wrapper.engine.completions) % len(WRAPPINGS)](request.raw.decode())
+        streams = stream and route is not Route.EMBEDDINGS
+        await (streaming(event(said) + DONE) if streams else saying(said, 400, HEADERS))(request, reply)
 
     wrapper.engine.script = script
-    fields = {Route.CHAT: {"messages": [{"role": "user", "content": "hi"}]}, Route.COMPLETIONS: {"prompt": "hi"}}
+    fields = {Route.CHAT: {"messages": HI}, Route.COMPLETIONS: {"prompt": "hi"}}
     del wrapper.http.headers["x-backend-key"]
     for _ in WRAPPINGS:
         body = {"model": MODEL, **fields.get(route, {"input": "hi"}), "stream": stream}

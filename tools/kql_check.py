@@ -4,14 +4,14 @@ There is no Kusto engine to run them on here; this parses them and knows the tab
 a misspelt operator, function or column is an error. Node.js runs it; npm installs the pinned package into the cache.
 """
 
-import fcntl
 import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from infra.engine.cache import cache_key, cache_root
+from infra.engine.cache import cache_key, filled
+from tools.environment import say
 
 SOURCE = Path(__file__).parent / "kql"
 NPM_TIMEOUT_S, CHECK_TIMEOUT_S = 300, 120
@@ -25,17 +25,14 @@ def install() -> Path:
         FileNotFoundError: there is no npm.
     """
     files = [SOURCE / name for name in ("check.cjs", "package.json", "npm-shrinkwrap.json")]
-    where = cache_root() / f"kql-{cache_key(file.read_bytes() for file in files)}"
-    where.mkdir(parents=True, exist_ok=True)
-    with (where / "lock").open("w") as guard:
-        fcntl.flock(guard, fcntl.LOCK_EX)
-        if not (where / "complete").exists():
-            for file in files:
-                shutil.copy(file, where)
-            npm = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--silent"]
-            subprocess.run(npm, cwd=where, check=True, stdout=sys.stderr, timeout=NPM_TIMEOUT_S)
-            (where / "complete").touch()
-    return where
+
+    def fill(working: Path) -> None:
+        for file in files:
+            shutil.copy(file, working)
+        npm = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--silent"]
+        subprocess.run(npm, cwd=working, check=True, stdout=sys.stderr, timeout=NPM_TIMEOUT_S)
+
+    return filled(f"kql-{cache_key(file.read_bytes() for file in files)}", say, fill)
 
 
 def problems(files: Sequence[Path]) -> list[str]:

@@ -3,7 +3,6 @@
 Safe to run from several processes: the first one builds, the others wait for it.
 """
 
-import fcntl
 import hashlib
 import shutil
 import subprocess
@@ -23,11 +22,9 @@ def ensure(where: Path, lock: Path, finish: Callable[[Path], None] = lambda _: N
     `finish` gets the new environment's site-packages. Raises `subprocess.CalledProcessError` when a wheel cannot be
     had; what is half built is not taken for complete.
     """
-    where.parent.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256(lock.read_bytes()).hexdigest()
     python = where / "bin/python"
-    with where.with_name(where.name + ".lock").open("w") as guard:
-        fcntl.flock(guard, fcntl.LOCK_EX)
+    with locked(where.parent, say, f"{where.name}.lock"):
         stamp = where / _STAMP
         if stamp.is_file() and stamp.read_text() == digest:
             return python

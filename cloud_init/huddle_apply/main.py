@@ -15,14 +15,14 @@ Exit codes: 0 serves, 1 failed (with the log's end on stderr), 2 wrong use.
 from __future__ import annotations
 
 import argparse
-import fcntl
 import os
 import socket
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import nullcontext
 
 from . import commands, credentials, files, staging, store
+from .alone import alone
 from .application import LOCK_FOR_PARENT, Application
 from .credentials import Vault
 from .failure import ApplyError
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
         return _stage(layout, host, options.digest, keep=options.keep)
     if options.open_store:
         return _open_store(layout, host)
-    with _only_one(layout, held=options.locked):
+    with nullcontext() if options.locked else alone(layout.lock, "huddle-apply"):
         digest = options.digest or layout.serving_digest()  # now: who held the lock may have switched
         if digest is None:
             say("no bundle has been applied yet")
@@ -73,22 +73,6 @@ def _vault(options: argparse.Namespace, layout: Layout) -> Vault | None:
         return Vault(options.vault_uri, options.identity_client_id)
     known = files.read_json(layout.state).get("vault")
     return Vault(known["uri"], known["client_id"]) if known else None
-
-
-@contextmanager
-def _only_one(layout: Layout, *, held: bool) -> Iterator[None]:
-    """One application at a time: a boot and a run command may meet. `held`: the caller holds the lock for us."""
-    if held:
-        yield
-        return
-    layout.lock.parent.mkdir(parents=True, exist_ok=True)
-    with layout.lock.open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say("waiting for another huddle-apply to end")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _stage(layout: Layout, host: str, digest: str | None, *, keep: bool) -> int:

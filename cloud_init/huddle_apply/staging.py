@@ -12,18 +12,17 @@ is served as it is.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from . import files, hub
+from .alone import alone
 from .copies import NAME_CHARS, RECORD, RESERVE_BYTES, Copies, sync, unwritable
 from .failure import ApplyError
 from .layout import Layout
@@ -88,7 +87,7 @@ def stage(layout: Layout, model: Mapping[str, Any], bundle: Path, token: str, *,
         if keep and not copies.manual and is_served(layout, model):
             return  # without a wait for another staging, which may take long
         copies.models.mkdir(exist_ok=True)
-        with _alone(copies.models):
+        with alone(copies.models / _LOCK, "staging"):
             if _is_by_hand(copies, model) or (keep and is_served(layout, model)):
                 return
             version = _newest(layout, model, bundle, token, copies)
@@ -99,21 +98,6 @@ def stage(layout: Layout, model: Mapping[str, Any], bundle: Path, token: str, *,
             _tidy(copies)
     except OSError as error:  # the store's own are sentences already
         raise unwritable(copies.public, error) from error
-
-
-@contextmanager
-def _alone(models: Path) -> Iterator[None]:
-    """One staging at a time: at boot the unit and huddle-apply may meet."""
-    descriptor = os.open(models / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)  # others could hold a lock on the directory
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say("waiting for another staging to end")
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _is_by_hand(copies: Copies, model: Mapping[str, Any]) -> bool:

@@ -34,10 +34,10 @@ def cache_key(parts: Iterable[str | bytes]) -> str:
 
 
 @contextmanager
-def locked(root: Path, say: Say) -> Iterator[None]:
-    """Hold the cache's lock: of two makes at once the second waits and says so. Freed when the process dies."""
+def locked(root: Path, say: Say, name: str = "lock") -> Iterator[None]:
+    """Hold a lock of the cache: of two makes at once the second waits and says so. Freed when the process dies."""
     root.mkdir(parents=True, exist_ok=True)
-    with (root / "lock").open("a") as handle:
+    with (root / name).open("a") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -59,3 +59,13 @@ def fresh_directory(target: Path) -> Iterator[Path]:
         working.rename(target)
     finally:
         shutil.rmtree(working, ignore_errors=True)
+
+
+def filled(name: str, say: Say, fill: Callable[[Path], object]) -> Path:
+    """A folder of the cache, filled by `fill` unless it is there."""
+    folder = cache_root() / name
+    with locked(folder.parent, say, f"{name}.lock"):
+        if not folder.is_dir():
+            with fresh_directory(folder) as working:
+                fill(working)
+    return folder

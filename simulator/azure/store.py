@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from huddle import whole_file
 from simulator.azure.errors import SimulatorError
 
 FORMAT: Final = 1
@@ -196,9 +197,7 @@ class Store:
 
     def _save(self, state: State) -> None:
         document = {"simulated": True, "format": FORMAT, **vars(state)}
-        temporary = self.path.with_name(f"{self.path.name}.{os.getpid()}.tmp")
-        temporary.write_text(json.dumps(document, separators=(",", ":"), default=vars))
-        temporary.replace(self.path)
+        whole_file.write(self.path, json.dumps(document, separators=(",", ":"), default=vars).encode())
         self._state, self._stamp = state, self._stat()
 
     def _stat(self) -> tuple[int, int, int] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+from huddle import whole_file
 from infra.engine.cache import cache_key, cache_root
 from infra.engine.versions import ROOT
 from tools.labs.table import Lab
@@ -21,9 +22,7 @@ class Passed:
         """Keep an outcome: what fails now counts as not passed, whatever it did before."""
         (self.names.add if passed else self.names.discard)(name)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        written = self.path.with_suffix(".new")
-        written.write_text("".join(f"{each}\n" for each in sorted(self.names)), encoding="utf-8")
-        written.replace(self.path)
+        whole_file.write(self.path, "".join(f"{each}\n" for each in sorted(self.names)).encode())
 
 
 def file_of(lab: Lab) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from cloud_init.huddle_apply.libraries import DIGEST_CHARS
-from infra.engine.cache import cache_key, cache_root, fresh_directory
+from infra.engine.cache import cache_key, filled
 from tools.environment import say
 from tools.node_lab.wheels import Wheels
 from tools.node_lab.wheels import ensure as ensure_wheels
@@ -98,18 +97,14 @@ def _recipe(*paths: Path) -> Iterator[bytes]:
 
 
 def _made(name: str, what: str, command: Callable[[Path], Sequence[object]]) -> Path:
-    """A folder of the cache, filled by a command unless it is there; of two makes at once the second waits."""
-    folder = cache_root() / name
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with folder.with_suffix(".lock").open("w") as guard:
-        fcntl.flock(guard, fcntl.LOCK_EX)
-        if not folder.is_dir():
-            say(what)
-            as_root = [] if os.geteuid() == 0 else ["sudo", "-n"]
-            with fresh_directory(folder) as working:
-                words = [*as_root, *map(str, command(working))]
-                subprocess.run(words, check=True, stdout=sys.stderr)
-    return folder
+    """A folder of the cache, filled by a command of root's unless it is there."""
+
+    def fill(working: Path) -> None:
+        say(what)
+        as_root = [] if os.geteuid() == 0 else ["sudo", "-n"]
+        subprocess.run([*as_root, *map(str, command(working))], check=True, stdout=sys.stderr)
+
+    return filled(name, say, fill)
 
 
 if __name__ == "__main__":

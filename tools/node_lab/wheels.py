@@ -6,7 +6,6 @@ serving runtime's own libraries instead, by the same hashes, so that the node in
 
 from __future__ import annotations
 
-import fcntl
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -16,7 +15,7 @@ from pathlib import Path
 
 from cloud_init.bundle.wheel import pack
 from huddle import versions
-from infra.engine.cache import cache_key, cache_root, fresh_directory
+from infra.engine.cache import cache_key, filled
 from infra.engine.versions import ROOT
 from tools.environment import say
 
@@ -47,15 +46,13 @@ def ensure() -> Wheels:
     """
     stubs = dict(_stub_wheels())
     recipe: list[str | bytes] = [PYTHON, _LIBRARIES.read_bytes(), _INSTALLER.read_bytes(), *stubs.values()]
-    folder = cache_root() / f"node-lab-wheels-{cache_key(recipe)}"
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with folder.with_suffix(".lock").open("w") as guard:
-        fcntl.flock(guard, fcntl.LOCK_EX)
-        if not folder.is_dir():
-            with fresh_directory(folder) as working:
-                _download(working)
-                for name, content in stubs.items():
-                    (working / name).write_bytes(content)
+
+    def fill(working: Path) -> None:
+        _download(working)
+        for name, content in stubs.items():
+            (working / name).write_bytes(content)
+
+    folder = filled(f"node-lab-wheels-{cache_key(recipe)}", say, fill)
     lines = dict(_lock_lines(folder))
     jupyter = lines.pop(JUPYTER)
     del lines[INSTALLER]

@@ -263,7 +263,7 @@ def test_a_boot_that_waited_brings_up_what_is_current_then(node: FakeNode, monke
         node.layout.current.symlink_to(node.layout.bundles / second.digest)
         yield
 
-    monkeypatch.setattr(program, "_only_one", waited)
+    monkeypatch.setattr(program, "alone", waited)
     assert program.main(["--boot"]) == 0
     assert node.serving() == node.status()["bundle"] == second.digest
 

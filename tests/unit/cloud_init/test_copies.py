@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from cloud_init.huddle_apply import staging
+from cloud_init.huddle_apply.alone import alone
 from cloud_init.huddle_apply.copies import RECORD, RESERVE_BYTES
 from cloud_init.huddle_apply.failure import ApplyError
 from tests.unit.cloud_init.staged import MODEL, WEIGHTS, Place, begun, cut_at, leave, renewed, tree
@@ -253,7 +254,7 @@ class TestVersions:
 
     def test_a_boot_with_its_copy_waits_for_no_other_staging(self, place: Place) -> None:
         place.stage()
-        with ThreadPoolExecutor(1) as pool, staging._alone(place.copies.models):
+        with ThreadPoolExecutor(1) as pool, alone(place.copies.models / ".lock", "staging"):
             pool.submit(place.boot).result(timeout=scaled(5))
 
     def test_what_cannot_be_removed_stops_nobody(

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from cloud_init.huddle_apply import staging
+from cloud_init.huddle_apply.alone import alone
 from cloud_init.huddle_apply.copies import RECORD
 from cloud_init.huddle_apply.failure import ApplyError
 from tests.unit.cloud_init.staged import WEIGHTS, Place, begun, cut_at, leave, partial, renewed, tree
@@ -156,7 +157,7 @@ def test_two_stagings_wait_for_each_other(place: Place, capsys: pytest.CaptureFi
     models = place.layout.workspace / "models"
     models.mkdir()
     with ThreadPoolExecutor(1) as pool:
-        with staging._alone(models):
+        with alone(models / ".lock", "staging"):
             waiting = pool.submit(place.boot)
             until(lambda: "waiting for another staging to end" in capsys.readouterr().out, "the second one waits")
             assert place.copies.known() == []

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from gateway_policies.entities import AZURE_OPENAI_KEY_HEADER, KeyParameter
 from gateway_policies.rules import BUFFERING, elements, expressions, said
-from gateway_policies.source import Node, Place, PolicyFault, Text, parse
+from gateway_policies.source import Element, Place, PolicyFault, Text, parse
 from huddle.headers import BACKEND_KEY_HEADER, PRODUCT_HEADER, REQUEST_ID_HEADER, TENANT_HEADER
 
 OWN_HEADERS = frozenset({BACKEND_KEY_HEADER, PRODUCT_HEADER, TENANT_HEADER, REQUEST_ID_HEADER})
@@ -75,38 +75,40 @@ def fragment_faults(text: str, section: str, file: str) -> list[PolicyFault]:
     return list(_faults(root, section))
 
 
-def _faults(root: Node, section: str) -> Iterator[PolicyFault]:
+def _faults(root: Element, section: str) -> Iterator[PolicyFault]:
     if root.tag != "fragment":
         yield PolicyFault(root.place, f"<{root.tag}> is no fragment; the outermost element is <fragment>")
     if not root.children or root.text is not None or root.attributes:
         yield PolicyFault(root.place, "<fragment> holds elements, and nothing else")
     for child in root.children:
-        for node in child.all():
-            yield from _allowed(node, section)
+        for element in child.all():
+            yield from _allowed(element, section)
         yield from elements(child)
 
 
-def _allowed(node: Node, section: str) -> Iterator[PolicyFault]:
-    if node.tag in _LEAKING:
-        yield PolicyFault(node.place, f"<{node.tag}> sends parts of a request elsewhere, or fetches credentials")
-    elif node.tag in _DECIDING:
+def _allowed(element: Element, section: str) -> Iterator[PolicyFault]:
+    if element.tag in _LEAKING:
+        yield PolicyFault(element.place, f"<{element.tag}> sends parts of a request elsewhere, or fetches credentials")
+    elif element.tag in _DECIDING:
         yield PolicyFault(
-            node.place, f"<{node.tag}> decides where requests go or what is counted; that is the program's"
+            element.place, f"<{element.tag}> decides where requests go or what is counted; that is the program's"
         )
-    elif node.tag not in ALLOWED[section] | BUFFERING:
+    elif element.tag not in ALLOWED[section] | BUFFERING:
         known = ", ".join(sorted(ALLOWED[section]))
-        yield PolicyFault(node.place, f"<{node.tag}> is not allowed in a fragment for {section}; allowed: {known}")
-    name = said(node, "name").strip()
-    if node.tag == "set-header" and name.lower() in OWN_HEADERS | _KEY_HEADERS:
-        yield PolicyFault(node.place, f"the header {name} is set by the program itself")
-    for text in (*node.attributes.values(), *([node.text] if node.text else [])):
-        yield from _no_secret(text, node)
+        yield PolicyFault(
+            element.place, f"<{element.tag}> is not allowed in a fragment for {section}; allowed: {known}"
+        )
+    name = said(element, "name").strip()
+    if element.tag == "set-header" and name.lower() in OWN_HEADERS | _KEY_HEADERS:
+        yield PolicyFault(element.place, f"the header {name} is set by the program itself")
+    for text in (*element.attributes.values(), *([element.text] if element.text else [])):
+        yield from _no_secret(text, element)
 
 
-def _no_secret(text: Text, node: Node) -> Iterator[PolicyFault]:
+def _no_secret(text: Text, element: Element) -> Iterator[PolicyFault]:
     if "{{" in text.value:
         yield PolicyFault(text.place, "named values hold secrets; a fragment can't use them")
-    if text not in list(expressions(node)):
+    if text not in list(expressions(element)):
         return
     folded = text.value.casefold()
     if any(word in text.value for word in _TELLS_KEYS) or any(name in folded for name in _KEY_HEADERS):

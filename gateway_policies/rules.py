@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from gateway_policies.source import Node, PolicyFault, Text, parse
+from gateway_policies.source import Element, PolicyFault, Text, parse
 
 SECTIONS = ("inbound", "backend", "outbound", "on-error")
 LONGEST_FORWARD_S = 239
@@ -53,7 +53,7 @@ def violations(text: str, file: str = "policy") -> list[PolicyFault]:
     return [*_structure(root), *(fault for section in root.children for fault in _in_section(section))]
 
 
-def _structure(root: Node) -> Iterator[PolicyFault]:
+def _structure(root: Element) -> Iterator[PolicyFault]:
     if root.tag != "policies":
         yield PolicyFault(root.place, f"<{root.tag}> is not a policy document; the outermost element is <policies>")
     for section in root.children:
@@ -66,8 +66,8 @@ def _structure(root: Node) -> Iterator[PolicyFault]:
             yield PolicyFault(root.place, f"<{name}> occurs {count} times; allowed: {allowed}")
 
 
-def _in_section(section: Node) -> Iterator[PolicyFault]:
-    tags = {node.tag for node in section.all()}
+def _in_section(section: Element) -> Iterator[PolicyFault]:
+    tags = {element.tag for element in section.all()}
     has_base = any(child.tag == "base" for child in section.children)
     if not has_base and "forward-request" not in tags:
         yield PolicyFault(
@@ -78,52 +78,54 @@ def _in_section(section: Node) -> Iterator[PolicyFault]:
     yield from elements(section)
 
 
-def elements(root: Node) -> Iterator[PolicyFault]:
+def elements(root: Element) -> Iterator[PolicyFault]:
     """The rules that hold for each element in a part of a policy."""
-    answering = {inside for node in root.all() if node.tag == "return-response" for inside in node.all()}
-    for node in root.all():
-        yield from _element(node, answering=node in answering)
-        yield from _expressions(node)
+    answering = {inside for element in root.all() if element.tag == "return-response" for inside in element.all()}
+    for element in root.all():
+        yield from _element(element, answering=element in answering)
+        yield from _expressions(element)
 
 
-def _element(node: Node, *, answering: bool) -> Iterator[PolicyFault]:
-    if node.tag in BUFFERING:
-        yield PolicyFault(node.place, f"<{node.tag}> reads or keeps a body, which holds back a stream")
-    match node.tag:
+def _element(element: Element, *, answering: bool) -> Iterator[PolicyFault]:
+    if element.tag in BUFFERING:
+        yield PolicyFault(element.place, f"<{element.tag}> reads or keeps a body, which holds back a stream")
+    match element.tag:
         case "forward-request":
-            yield from _forward(node)
+            yield from _forward(element)
         case "set-body" if not answering:
             sentence = "<set-body> outside <return-response> replaces a body, which holds back a stream"
-            yield PolicyFault(node.place, sentence)
-        case "set-header" | "set-query-parameter" if (action := said(node, "exists-action")) not in REPLACING:
-            name, shown = said(node, "name"), repr(action) if action else "nothing"
+            yield PolicyFault(element.place, sentence)
+        case "set-header" | "set-query-parameter" if (action := said(element, "exists-action")) not in REPLACING:
+            name, shown = said(element, "name"), repr(action) if action else "nothing"
             yield PolicyFault(
-                node.place,
-                f"<{node.tag} name={name!r}> has exists-action {shown}: what the client sent would stay; "
+                element.place,
+                f"<{element.tag} name={name!r}> has exists-action {shown}: what the client sent would stay; "
                 f"allowed: {', '.join(REPLACING)}",
             )
-        case "llm-token-limit" if "tokens-consumed-header-name" in node.attributes:
+        case "llm-token-limit" if "tokens-consumed-header-name" in element.attributes:
             sentence = "<llm-token-limit> can't tell the tokens of a stream in a header; remove it"
-            yield PolicyFault(node.attributes["tokens-consumed-header-name"].place, sentence)
+            yield PolicyFault(element.attributes["tokens-consumed-header-name"].place, sentence)
         case _:
             pass
 
 
-def _forward(node: Node) -> Iterator[PolicyFault]:
-    if said(node, "buffer-response") != "false":
-        yield PolicyFault(node.place, '<forward-request> needs buffer-response="false", or a stream arrives in lumps')
-    timeout = said(node, "timeout")
+def _forward(element: Element) -> Iterator[PolicyFault]:
+    if said(element, "buffer-response") != "false":
+        yield PolicyFault(
+            element.place, '<forward-request> needs buffer-response="false", or the gateway buffers the stream'
+        )
+    timeout = said(element, "timeout")
     if not timeout.isdecimal() or not 1 <= int(timeout) <= LONGEST_FORWARD_S:
         allowed = f"1-{LONGEST_FORWARD_S} s, stated"
-        yield PolicyFault(node.place, f"<forward-request> has timeout {timeout!r}; allowed: {allowed}")
-    if said(node, "follow-redirects") not in ("", "false"):
+        yield PolicyFault(element.place, f"<forward-request> has timeout {timeout!r}; allowed: {allowed}")
+    if said(element, "follow-redirects") not in ("", "false"):
         sentence = "<forward-request> follows redirects, which could carry the backend key elsewhere"
-        yield PolicyFault(node.place, sentence)
+        yield PolicyFault(element.place, sentence)
 
 
-def _expressions(node: Node) -> Iterator[PolicyFault]:
-    for text in expressions(node):
-        value, attribute = text.value, text is not node.text
+def _expressions(element: Element) -> Iterator[PolicyFault]:
+    for text in expressions(element):
+        value, attribute = text.value, text is not element.text
         if not (value.startswith("@(") and value.endswith(")")):
             sentence = "mixes an expression with text, or has several statements; allowed: one @(…), alone"
             yield PolicyFault(text.place, f"{value!r} {sentence}")
@@ -133,13 +135,13 @@ def _expressions(node: Node) -> Iterator[PolicyFault]:
             yield PolicyFault(text.place, f"{value!r} reads a body, which holds back a stream")
 
 
-def expressions(node: Node) -> Iterator[Text]:
+def expressions(element: Element) -> Iterator[Text]:
     """The texts of an element that API Management would evaluate."""
-    for text in (*node.attributes.values(), *([node.text] if node.text else [])):
+    for text in (*element.attributes.values(), *([element.text] if element.text else [])):
         if "@(" in text.value or "@{" in text.value:
             yield text
 
 
-def said(node: Node, attribute: str) -> str:
+def said(element: Element, attribute: str) -> str:
     """An attribute's value; empty when it is not there."""
-    return node.attributes[attribute].value if attribute in node.attributes else ""
+    return element.attributes[attribute].value if attribute in element.attributes else ""

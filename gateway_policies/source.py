@@ -1,4 +1,4 @@
-"""The one reader of policy XML: lxml's elements, or nodes with the place of everything in them. Pure.
+"""The one reader of policy XML: lxml's elements, or `Element`s that know the place of everything in them. Pure.
 
 lxml knows the line on which a start tag ends, and no columns. A complaint about a policy names file, line and column,
 so places are found by a search through the text beside it; the n-th start tag of the text is the n-th element.
@@ -58,16 +58,16 @@ class Text:
 
 
 @dataclass(eq=False)
-class Node:
+class Element:
     """One element. Compared by identity: two equal elements are two."""
 
     tag: str
     place: Place
     attributes: dict[str, Text] = field(default_factory=dict)
-    children: list[Node] = field(default_factory=list)
+    children: list[Element] = field(default_factory=list)
     text: Text | None = None
 
-    def all(self) -> Iterator[Node]:
+    def all(self) -> Iterator[Element]:
         """This element and everything in it."""
         yield self
         for child in self.children:
@@ -93,10 +93,10 @@ def read(source: str, file: str, *, comments: bool = True) -> etree._Element:
     return _parsed(source, file, comments=comments)
 
 
-def parse(source: str, file: str) -> Node:
+def parse(source: str, file: str) -> Element:
     """`read`, without comments and with the place of everything; raises the same."""
     tags = iter(_tags(source, file))
-    return _node(_parsed(source, file, comments=False), tags)
+    return _element(_parsed(source, file, comments=False), tags)
 
 
 def lines(element: etree._Element, indent: str, depth: int = 0) -> Iterator[str]:
@@ -144,12 +144,12 @@ def _parsed(source: str, file: str, *, comments: bool) -> etree._Element:
         raise PolicyFault(Place(file, line, column), f"is not well-formed XML ({reason})") from None
 
 
-def _node(element: etree._Element, tags: Iterator[_Tag]) -> Node:
+def _element(parsed: etree._Element, tags: Iterator[_Tag]) -> Element:
     tag = next(tags)
-    attributes = {name: Text(value, tag.attributes[name]) for name, value in element.items()}
-    children = [_node(child, tags) for child in element]
-    text = "".join([element.text or "", *(child.tail or "" for child in element)]).strip()
-    return Node(element.tag, tag.place, attributes, children, Text(text, tag.text or tag.place) if text else None)
+    attributes = {name: Text(value, tag.attributes[name]) for name, value in parsed.items()}
+    children = [_element(child, tags) for child in parsed]
+    text = "".join([parsed.text or "", *(child.tail or "" for child in parsed)]).strip()
+    return Element(parsed.tag, tag.place, attributes, children, Text(text, tag.text or tag.place) if text else None)
 
 
 def _tags(source: str, file: str) -> list[_Tag]:

@@ -23,11 +23,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # when run by its 
 from infra.program import load_azure_plan
 from simulator.apim_policies.counters import Counters
 from simulator.apim_policies.exchange import Environment
-from simulator.apim_policies.from_plan import service_of
+from simulator.apim_policies.from_plan import gateway_config_of
 from simulator.apim_policies.gateway import Gateway
+from simulator.apim_policies.gateway_config import GatewayConfig
 from simulator.apim_policies.pool import Backends
 from simulator.apim_policies.server import serving
-from simulator.apim_policies.service import Service
 from simulator.apim_policies.transport import HttpSender
 from tools.bench import subjects
 
@@ -35,15 +35,17 @@ CHUNKS, INTERVAL_MS, MANY = 20, 5.0, 10**9
 LOAD = Path(__file__).parent / "bench/load.py"
 
 
-def unlimited(stack: str) -> tuple[Service, str]:
+def unlimited(stack: str) -> tuple[GatewayConfig, str]:
     """The stack's gateway with limits that a benchmark does not reach, and a key."""
     plan = load_azure_plan(stack)
     products = [
         replace(product, requests_per_minute=MANY, tokens_per_minute=MANY, token_quota=None)
         for product in plan.gateway.products
     ]
-    service = service_of(replace(plan, gateway=replace(plan.gateway, products=tuple(products))), backend_key="bench")
-    return service, service.subscriptions[0].keys[0]
+    config = gateway_config_of(
+        replace(plan, gateway=replace(plan.gateway, products=tuple(products))), backend_key="bench"
+    )
+    return config, config.subscriptions[0].keys[0]
 
 
 async def load(port: int, path: str, connections: int, rounds: int) -> dict[str, float]:
@@ -60,13 +62,13 @@ async def load(port: int, path: str, connections: int, rounds: int) -> dict[str,
 
 async def compare(stack: str, connections: int, rounds: int, repeats: int) -> dict[str, Any]:
     """Time to the first byte (ms), both ways, in turns."""
-    service, key = unlimited(stack)
+    config, key = unlimited(stack)
     turns: dict[str, list[float]] = {"direct": [], "lab": []}
     with subjects.backend(CHUNKS, INTERVAL_MS) as backend:
-        sender = HttpSender({node.url: f"http://127.0.0.1:{backend}/v1" for node in service.backends})
-        backends = Backends(service.backends, service.pools)
-        environment = Environment(Counters(service.algorithm), backends, sender, time.time, asyncio.sleep)
-        async with serving(Gateway(service, environment)) as port:
+        sender = HttpSender({node.url: f"http://127.0.0.1:{backend}/v1" for node in config.backends})
+        backends = Backends(config.backends, config.pools)
+        environment = Environment(Counters(config.algorithm), backends, sender, time.time, asyncio.sleep)
+        async with serving(Gateway(config, environment)) as port:
             path = "/v1/chat/completions"
             for _ in range(repeats):
                 turns["direct"].append((await load(backend, path, connections, rounds))["ttfb_p50_ms"])

@@ -21,7 +21,7 @@ import yaml
 
 from cloud_init import disks
 from cloud_init.bundle import environment, firewall, node_facts, prompts, registry_subset, serving_code, wheel
-from cloud_init.bundle.services import Service, Unit, fingerprint, services
+from cloud_init.bundle.services import NodeService, Unit, fingerprint, services
 from cloud_init.bundle.wrapper_config import RELOADABLE, wrapper_config
 from cloud_init.templating import render, text
 from plan.model import FleetPlan, NodePlan
@@ -114,7 +114,7 @@ def _node(plan: FleetPlan, node: NodePlan, common: Mapping[str, bytes]) -> dict[
     return {**files, f"{own}/node.json": _json(node_facts.node(plan, node, rows))}
 
 
-def _row(service: Service, files: Mapping[str, bytes]) -> dict[str, Any]:
+def _row(service: NodeService, files: Mapping[str, bytes]) -> dict[str, Any]:
     return {
         "unit": service.unit,
         "restart": fingerprint(files, service.restart_on),

@@ -17,7 +17,7 @@ from cloud_init.bundle import archive
 PIECE_BYTES = 150_000
 """A run command's script is a quarter larger, and stays below our limit for one."""
 _PROGRAM = "apply/huddle_apply"
-_ENTRY = frozenset(f"{_PROGRAM}/{name}.py" for name in ("__init__", "failure", "files", "layout", "ledger", "parts"))
+_ENTRY = frozenset(f"{_PROGRAM}/{name}.py" for name in ("__init__", "failure", "files", "ledger", "parts", "paths"))
 """What puts parts together cannot come with one."""
 
 

@@ -33,7 +33,7 @@ class Unit(StrEnum):
 
 
 @dataclass(frozen=True)
-class Service:
+class NodeService:
     """One service. `restart_on` and `reload_on`: files of the bundle; `credentials`: files below
     /etc/huddle/credentials; `follows`: a restart of those restarts it too.
     """
@@ -52,26 +52,26 @@ def serves(plan: FleetPlan, node: NodePlan) -> bool:
     return plan.serving.topology is Topology.REPLICAS or node.role is Role.HEAD
 
 
-def services(plan: FleetPlan, node: NodePlan, code: Mapping[Unit, tuple[str, ...]]) -> tuple[Service, ...]:
+def services(plan: FleetPlan, node: NodePlan, code: Mapping[Unit, tuple[str, ...]]) -> tuple[NodeService, ...]:
     """A node's services in start order. `code`: the bundle's paths of each program's source files."""
     return tuple(_services(plan, node, code))
 
 
-def _services(plan: FleetPlan, node: NodePlan, code: Mapping[Unit, tuple[str, ...]]) -> Iterator[Service]:
+def _services(plan: FleetPlan, node: NodePlan, code: Mapping[Unit, tuple[str, ...]]) -> Iterator[NodeService]:
     own = f"nodes/{node.name}"
     libraries = "requirements/engine.lock"
     distributed = plan.serving.topology is Topology.DISTRIBUTED
-    yield Service(Unit.FIREWALL, restart_on=(_unit_file(Unit.FIREWALL),), reload_on=(f"rootfs{firewall.PATH}",))
-    yield Service(
+    yield NodeService(Unit.FIREWALL, restart_on=(_unit_file(Unit.FIREWALL),), reload_on=(f"rootfs{firewall.PATH}",))
+    yield NodeService(
         Unit.RAY,
         restart_on=(_unit_file(Unit.RAY), "bin/huddle-ray", "bin/huddle-ray-guard", f"{own}/ray.env", libraries),
         credentials=(Secret.RAY_TOKEN.key,),
         # Ray's workers on each node hold a part of a model across nodes: when one takes another copy, all load again.
         reads_model=distributed,
     )
-    yield Service(Unit.MODELS, restart_on=(_unit_file(Unit.MODELS), f"{own}/model.json"), reads_model=True)
+    yield NodeService(Unit.MODELS, restart_on=(_unit_file(Unit.MODELS), f"{own}/model.json"), reads_model=True)
     if serves(plan, node):
-        yield Service(
+        yield NodeService(
             Unit.VLLM,
             restart_on=(
                 _unit_file(Unit.VLLM),
@@ -83,7 +83,7 @@ def _services(plan: FleetPlan, node: NodePlan, code: Mapping[Unit, tuple[str, ..
             credentials=(Secret.RAY_TOKEN.key,) if distributed else (),
             follows=(Unit.MODELS, Unit.RAY) if distributed else (Unit.MODELS,),
         )
-        yield Service(
+        yield NodeService(
             Unit.WRAPPER,
             restart_on=(_unit_file(Unit.WRAPPER), f"{own}/wrapper.fixed.json", libraries, *code[Unit.WRAPPER]),
             reload_on=(f"{own}/wrapper.yaml", "prompts/"),
@@ -91,9 +91,9 @@ def _services(plan: FleetPlan, node: NodePlan, code: Mapping[Unit, tuple[str, ..
             # So that an update of the engine drains the wrapper first, while there is still an engine behind it.
             follows=(Unit.VLLM,),
         )
-        yield Service(Unit.PROBE, restart_on=(_unit_file(Unit.PROBE), libraries, *code[Unit.PROBE]))
+        yield NodeService(Unit.PROBE, restart_on=(_unit_file(Unit.PROBE), libraries, *code[Unit.PROBE]))
     if plan.jupyter.enabled and node.role is Role.HEAD:
-        yield Service(
+        yield NodeService(
             Unit.JUPYTER,
             restart_on=(_unit_file(Unit.JUPYTER), "requirements/jupyter.lock"),
             credentials=(JUPYTER_TOKEN,),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cloud_init.bundle import Bundle, Piece
 from cloud_init.bundle.node_facts import DEADLINES_S
-from cloud_init.huddle_apply.layout import Layout
+from cloud_init.huddle_apply.paths import NodePaths
 from cloud_init.templating import render
 from cloud_init.user_data import APPLY_PROGRAM
 from huddle.errors import InputError
@@ -55,7 +55,7 @@ def piece_script(piece: Piece) -> str:
     return render(
         "apply/run-command-piece.sh.j2",
         piece=piece,
-        path=Layout(Path("/")).parts / piece.relative,
+        path=NodePaths(Path("/")).parts / piece.relative,
         lines=_lines(piece.content),
     )
 

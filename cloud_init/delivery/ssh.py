@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cloud_init.bundle import Bundle
 from cloud_init.bundle.node_facts import DEADLINES_S
-from cloud_init.huddle_apply.layout import Layout
+from cloud_init.huddle_apply.paths import NodePaths
 from cloud_init.templating import render
 from cloud_init.user_data import APPLY_PROGRAM
 from plan.model import NodePlan
@@ -40,7 +40,7 @@ def scripts(node: NodePlan, bundle: Bundle) -> Scripts:
         "program": APPLY_PROGRAM,
         "folder": CREDENTIALS,
         "copied": copied,
-        "pieces": {pieces[piece.name]: Layout(Path("/")).parts / piece.relative for piece in bundle.pieces},
+        "pieces": {pieces[piece.name]: NodePaths(Path("/")).parts / piece.relative for piece in bundle.pieces},
     }
 
     def as_root(name: str) -> str:

@@ -28,8 +28,8 @@ from . import (
 from .copies import Copies
 from .credentials import Vault
 from .failure import ApplyError
-from .layout import Layout
 from .ledger import Ledger, State, say
+from .paths import NodePaths
 from .unpacked import Unpacked
 
 LOCK_FOR_PARENT = "--locked"
@@ -45,20 +45,20 @@ _LOG_CHARS = 3000
 class Application:
     """One bundle on its way to serving."""
 
-    def __init__(self, layout: Layout, host: str, digest: str, vault: Vault | None, *, at_boot: bool) -> None:
-        self._layout, self._host, self._digest, self._vault = layout, host, digest, vault
+    def __init__(self, paths: NodePaths, host: str, digest: str, vault: Vault | None, *, at_boot: bool) -> None:
+        self._paths, self._host, self._digest, self._vault = paths, host, digest, vault
         self._at_boot = at_boot
-        self._current = layout.serving_digest()
+        self._current = paths.serving_digest()
         self._keep = at_boot
         self._halfway = False
         self._going_back = bool(os.environ.get(_GOING_BACK))
         self._before = self._last_good() or (None if self._going_back else self._current)
-        self._ledger = Ledger(layout, host, digest)
+        self._ledger = Ledger(paths, host, digest)
 
     def _last_good(self) -> str | None:
         """The bundle that last answered. The link may name one that never did: cut off between switch and answer."""
-        good = files.read_json(self._layout.state).get("good")
-        return good if isinstance(good, str) and (self._layout.bundles / good).is_dir() else None
+        good = files.read_json(self._paths.state).get("good")
+        return good if isinstance(good, str) and (self._paths.bundles / good).is_dir() else None
 
     def run(self) -> int:
         """Prepare beside what serves, switch, restart what changed, wait for answers; go back if they don't come."""
@@ -77,17 +77,17 @@ class Application:
     def _open(self) -> Unpacked:
         """The bundle as unpacked here. A damaged one is removed, so that the next run unpacks its archive again."""
         try:
-            return Unpacked.open(self._layout.bundles, self._digest, self._host)
+            return Unpacked.open(self._paths.bundles, self._digest, self._host)
         except ApplyError:
             if self._digest not in (self._current, self._before):
-                shutil.rmtree(self._layout.bundles / self._digest, ignore_errors=True)
+                shutil.rmtree(self._paths.bundles / self._digest, ignore_errors=True)
             raise
 
     def _prepare(self, bundle: Unpacked) -> None:
         """Everything that can be done while the old bundle serves."""
-        ledger, node, layout = self._ledger, bundle.node, self._layout
+        ledger, node, paths = self._ledger, bundle.node, self._paths
         with ledger.phase("day-0"):
-            machine.wait_for_cloud_init(layout, ledger, bundle.deadline_s("cloud_init"))
+            machine.wait_for_cloud_init(paths, ledger, bundle.deadline_s("cloud_init"))
         with ledger.phase("clock"):
             machine.wait_for_clock(ledger, bundle.deadline_s("clock"))
         with ledger.phase("driver"):
@@ -95,18 +95,18 @@ class Application:
         with ledger.phase("packages"):
             machine.install_packages(node["packages"], bundle.deadline_s("packages"))
         with ledger.phase("credentials"):
-            credentials.fetch(layout, node["credentials"], self._vault, ledger, bundle.deadline_s("credentials"))
+            credentials.fetch(paths, node["credentials"], self._vault, ledger, bundle.deadline_s("credentials"))
             for name in node["generated_credentials"]:
-                credentials.generate(layout, name)
+                credentials.generate(paths, name)
         with ledger.phase("disks"):
-            disks.wait_for_workspace(layout, node["enable"], bundle.deadline_s("disks"))
+            disks.wait_for_workspace(paths, node["enable"], bundle.deadline_s("disks"))
         with ThreadPoolExecutor(1) as pool:
             installing = pool.submit(self._install_libraries, bundle)
             if not self._at_boot:  # a boot's mount is new, and the unit at boot may not touch disks
                 with ledger.phase("store"):
                     self._open_store(bundle)
             # Copying from the store needs no library, so it goes on meanwhile; the hub's client is one of them.
-            if not staging.in_store(layout, bundle.model):
+            if not staging.in_store(paths, bundle.model):
                 installing.result()
             with ledger.phase("staging"):
                 self._stage_as_service_user(bundle)
@@ -115,9 +115,9 @@ class Application:
     def _open_store(self, bundle: Unpacked) -> None:
         """A store that cannot be had does not stop a node that has a copy. One without must not ask the hub instead."""
         try:
-            store.reopen(self._layout, bundle.node["store"], bundle.deadline_s("store"))
+            store.reopen(self._paths, bundle.node["store"], bundle.deadline_s("store"))
         except ApplyError as failure:
-            if not staging.is_here(self._layout, bundle.model):
+            if not staging.is_here(self._paths, bundle.model):
                 raise
             self._ledger.warn(str(failure))
 
@@ -126,17 +126,17 @@ class Application:
         self._keep = self._at_boot or self._keeps_copy(bundle)
         keep = ["--keep"] if self._keep else []
         command = [sys.executable, "-B", str(bundle.path / "apply"), bundle.digest, "--stage", *keep]
-        token = {credentials.HUB_TOKEN: credentials.hub_token(self._layout)}
+        token = {credentials.HUB_TOKEN: credentials.hub_token(self._paths)}
         commands.stream(command, deadline_s=bundle.deadline_s("staging"), env=token)
 
     def _install_libraries(self, bundle: Unpacked) -> None:
         with self._ledger.phase("libraries"):
-            libraries.install(self._layout, bundle, bundle.deadline_s("libraries"))
+            libraries.install(self._paths, bundle, bundle.deadline_s("libraries"))
 
     def _activate(self, bundle: Unpacked) -> None:
-        ledger, layout = self._ledger, self._layout
+        ledger, paths = self._ledger, self._paths
         with ledger.phase("switch"):
-            state, copies = files.read_json(layout.state), self._copies(bundle)
+            state, copies = files.read_json(paths.state), self._copies(bundle)
             copy = None if copies.manual else copies.served if self._keep else copies.staged
             services = [self._with_inputs(service, copy) for service in bundle.node["services"]]
             units = [service["unit"] for service in services]
@@ -149,8 +149,8 @@ class Application:
             systemd.stop(due.stop)
             systemd.disable(due.remove)
             content = {path: (data, mode) for path, data, mode in bundle.rootfs()}
-            changes = rootfs.sync(layout.root, content, state.get("installed", {}))
-            files.link(layout.current, layout.bundles / bundle.digest)
+            changes = rootfs.sync(paths.root, content, state.get("installed", {}))
+            files.link(paths.current, paths.bundles / bundle.digest)
             if copy is not None:
                 with commands.as_service_user():
                     copies.serve(copy)
@@ -169,10 +169,10 @@ class Application:
             self._remember(services={s["unit"]: {key: s[key] for key in ("restart", "reload")} for s in services})
             ledger.note(restarted=list(due.start), reloaded=list(due.reload))
         with ledger.phase("readiness"):
-            readiness.wait(layout, bundle, ledger, bundle.deadline_s("readiness"))
+            readiness.wait(paths, bundle, ledger, bundle.deadline_s("readiness"))
 
     def _copies(self, bundle: Unpacked) -> Copies:
-        return Copies.of(self._layout, bundle.model["directory"])
+        return Copies.of(self._paths, bundle.model["directory"])
 
     def _keeps_copy(self, bundle: Unpacked) -> bool:
         """Whether the copy that is served stays. Else the version that counts is taken, with a way back.
@@ -180,7 +180,7 @@ class Application:
         Nodes that hold parts of one model must take the same version at the same time: by its digest in the registry.
         """
         unnamed = bundle.model["across_nodes"] and not bundle.model["digest"]
-        return unnamed and staging.is_served(self._layout, bundle.model)
+        return unnamed and staging.is_served(self._paths, bundle.model)
 
     def _with_inputs(self, service: dict[str, Any], copy: str | None) -> dict[str, Any]:
         """A service whose secret or whose copy of the model has changed is a changed service."""
@@ -188,13 +188,13 @@ class Application:
         if service["reads_model"]:
             digest.update(f"{copy}\0".encode())
         for name in service["credentials"]:
-            digest.update((self._layout.credentials / name).read_bytes())
+            digest.update((self._paths.credentials / name).read_bytes())
         return {**service, "restart": digest.hexdigest()}
 
     def _remember(self, **values: Any) -> None:
         vault = {"vault": {"uri": self._vault.uri, "client_id": self._vault.client_id}} if self._vault else {}
-        state = {**files.read_json(self._layout.state), **vault, **values}
-        files.write_json(self._layout.state, state, 0o600)
+        state = {**files.read_json(self._paths.state), **vault, **values}
+        files.write_json(self._paths.state, state, 0o600)
 
     def _failed(self, failure: ApplyError, *, switched: bool) -> int:
         before, reason = self._before, str(failure)
@@ -214,7 +214,7 @@ class Application:
         say(f"{reason}; going back to {what}")
         with self._ledger.phase("rollback"):
             # By its own program: each bundle knows how it is to be applied.
-            program = [sys.executable, "-B", str(self._layout.bundles / before / "apply"), before, "--boot"]
+            program = [sys.executable, "-B", str(self._paths.bundles / before / "apply"), before, "--boot"]
             env = {**os.environ, _GOING_BACK: "1"}
             back = subprocess.run([*program, LOCK_FOR_PARENT], env=env, check=False).returncode == 0
         if back:
@@ -226,8 +226,8 @@ class Application:
     def _lacks_copy(self, digest: str) -> bool:
         """Whether the copy that a bundle needs is gone: it had to make room. Not asked of a disk that is broken."""
         try:
-            bundle = Unpacked.open(self._layout.bundles, digest, self._host)
-            return not staging.is_served(self._layout, bundle.model)
+            bundle = Unpacked.open(self._paths.bundles, digest, self._host)
+            return not staging.is_served(self._paths, bundle.model)
         except (ApplyError, OSError):
             return False
 
@@ -236,7 +236,7 @@ class Application:
         if before is None:
             return None
         try:
-            copies = self._copies(Unpacked.open(self._layout.bundles, before, self._host))
+            copies = self._copies(Unpacked.open(self._paths.bundles, before, self._host))
             good = copies.good
             if copies.manual or good is None or good == copies.served or not copies.record(good):
                 return None
@@ -262,15 +262,15 @@ class Application:
     def _tidy(self) -> None:
         """Keep this bundle and the one before, what they use of environments and parts, and what was delivered last."""
         kept = {self._digest, self._before}
-        archives = sorted(self._layout.incoming.glob("*.tar.bz2"), key=lambda path: path.stat().st_mtime)
+        archives = sorted(self._paths.incoming.glob("*.tar.bz2"), key=lambda path: path.stat().st_mtime)
         for archive in archives[:-_ARCHIVES_KEPT]:
             archive.unlink(missing_ok=True)
-        for path in self._layout.bundles.iterdir():
+        for path in self._paths.bundles.iterdir():
             if path.name not in kept:
                 shutil.rmtree(path, ignore_errors=True)
-        parts.tidy(self._layout, list(self._layout.bundles.iterdir()))
-        used = {link.resolve() for name in libraries.LINKS for link in self._layout.bundles.glob(f"*/{name}")}
-        for path in self._layout.venvs.iterdir() if self._layout.venvs.is_dir() else ():
+        parts.tidy(self._paths, list(self._paths.bundles.iterdir()))
+        used = {link.resolve() for name in libraries.LINKS for link in self._paths.bundles.glob(f"*/{name}")}
+        for path in self._paths.venvs.iterdir() if self._paths.venvs.is_dir() else ():
             if path.resolve() not in used:
                 shutil.rmtree(path, ignore_errors=True)
 
@@ -281,7 +281,7 @@ class Application:
     def _weights(self, digest: str) -> dict[str, str | None] | None:
         """Which copy of which model a bundle's engine reads; None where that cannot be told."""
         try:
-            bundle = Unpacked.open(self._layout.bundles, digest, self._host)
+            bundle = Unpacked.open(self._paths.bundles, digest, self._host)
             copies = self._copies(bundle)
             return {"model": bundle.model["name"], "version": "by hand" if copies.manual else copies.served}
         except (ApplyError, OSError):

@@ -20,7 +20,7 @@ from typing import Any
 
 from . import files
 from .failure import ApplyError
-from .layout import Layout
+from .paths import NodePaths
 
 RECORD = ".staged.json"
 NAME_CHARS = 16
@@ -42,9 +42,9 @@ class Copies:
     directory: str
 
     @classmethod
-    def of(cls, layout: Layout, directory: str) -> Copies:
+    def of(cls, paths: NodePaths, directory: str) -> Copies:
         """The copies of one model on a node, below its workspace."""
-        return cls(layout.workspace / "models", directory)
+        return cls(paths.workspace / "models", directory)
 
     @property
     def public(self) -> Path:

@@ -16,8 +16,8 @@ from typing import Any
 
 from . import files
 from .failure import ApplyError
-from .layout import Layout
 from .ledger import Ledger
+from .paths import NodePaths
 
 IDENTITY_ENDPOINT = "http://169.254.169.254/metadata/identity/oauth2/token"
 VAULT_RESOURCE = "https://vault.azure.net"
@@ -36,28 +36,28 @@ class Vault:
     client_id: str
 
 
-def hub_token(layout: Layout) -> str:
+def hub_token(paths: NodePaths) -> str:
     """The model hub's token: from systemd's credentials in the unit, from our own files as root; "" without one."""
     folder = os.environ.get("CREDENTIALS_DIRECTORY")
-    path = Path(folder) if folder else layout.credentials
+    path = Path(folder) if folder else paths.credentials
     try:
         return (path / "model_hub_token").read_text(encoding="utf-8").strip()
     except OSError:
         return ""
 
 
-def fetch(layout: Layout, secrets: Mapping[str, Any], vault: Vault | None, ledger: Ledger, deadline_s: float) -> None:
+def fetch(paths: NodePaths, secrets: Mapping[str, Any], vault: Vault | None, ledger: Ledger, deadline_s: float) -> None:
     """Bring every secret up to date. Without a vault the files must be there already (another delivery wrote them).
 
     Raises:
         ApplyError: a required secret is missing.
     """
-    layout.credentials.mkdir(parents=True, exist_ok=True, mode=0o700)
-    layout.credentials.chmod(0o700)
+    paths.credentials.mkdir(parents=True, exist_ok=True, mode=0o700)
+    paths.credentials.chmod(0o700)
     if vault is not None:
-        _from_vault(layout, secrets, vault, ledger, deadline_s)
+        _from_vault(paths, secrets, vault, ledger, deadline_s)
     for name, secret in secrets.items():
-        path = layout.credentials / name
+        path = paths.credentials / name
         if path.is_file():
             continue
         if secret["required"]:
@@ -65,14 +65,14 @@ def fetch(layout: Layout, secrets: Mapping[str, Any], vault: Vault | None, ledge
         files.write(path, b"", 0o600)  # LoadCredential= wants a file
 
 
-def generate(layout: Layout, name: str) -> None:
+def generate(paths: NodePaths, name: str) -> None:
     """Make a secret of the node's own, once. Without a line's end: JupyterLab takes its token's file as it is."""
-    path = layout.credentials / name
+    path = paths.credentials / name
     known = path.read_text(encoding="utf-8").strip() if path.is_file() else random.token_hex(_GENERATED_BYTES)
     files.write(path, known.encode(), 0o600)
 
 
-def _from_vault(layout: Layout, secrets: Mapping[str, Any], vault: Vault, ledger: Ledger, deadline_s: float) -> None:
+def _from_vault(paths: NodePaths, secrets: Mapping[str, Any], vault: Vault, ledger: Ledger, deadline_s: float) -> None:
     """Ask until the deadline: name resolution, the identity and its role may take minutes on a new machine."""
     end = time.monotonic() + deadline_s
     missing = dict(secrets)
@@ -83,13 +83,13 @@ def _from_vault(layout: Layout, secrets: Mapping[str, Any], vault: Vault, ledger
                 value = _secret(vault, secret["secret"], token)
                 if value is None and secret["required"]:
                     raise ApplyError(f"{vault.uri} has no secret {secret['secret']}")
-                files.write(layout.credentials / name, (value or "").encode(), 0o600)
+                files.write(paths.credentials / name, (value or "").encode(), 0o600)
                 del missing[name]
         except _NotYetError as problem:
             if time.monotonic() < end:
                 time.sleep(min(_PAUSE_S, deadline_s / 10))
                 continue
-            if all((layout.credentials / name).is_file() for name in missing):
+            if all((paths.credentials / name).is_file() for name in missing):
                 ledger.warn(f"{problem}; the secrets of the last time are used")
                 return
             raise ApplyError(f"{problem}; tried for {deadline_s:.0f} s") from None

@@ -7,27 +7,27 @@ from collections.abc import Sequence
 
 from . import systemd
 from .failure import ApplyError
-from .layout import Layout
+from .paths import NodePaths
 
 NVME = "huddle-nvme.service"
 _POLL_S = 1.0
 
 
-def wait_for_workspace(layout: Layout, units: Sequence[str], deadline_s: float) -> None:
+def wait_for_workspace(paths: NodePaths, units: Sequence[str], deadline_s: float) -> None:
     """Wait for the directories on the local disks.
 
     Raises:
         ApplyError: they do not come; with what the disks' program said.
     """
-    if layout.workspace.is_dir():
+    if paths.workspace.is_dir():
         return
     # Not waited for: a mount whose disk does not come would hold us longer than our own deadline.
     systemd.start([NVME, *units])
     end = time.monotonic() + deadline_s
-    while not layout.workspace.is_dir():
+    while not paths.workspace.is_dir():
         if time.monotonic() > end:
             log = systemd.log_of(NVME)
             said = [line.partition(": ")[2] for line in log.splitlines() if line.startswith("huddle-nvme: ")]
             reason = said[-1] if said else f"`systemctl status {NVME}` says why"
-            raise ApplyError(f"{layout.workspace} is not there after {deadline_s:.0f} s: {reason}", log)
+            raise ApplyError(f"{paths.workspace} is not there after {deadline_s:.0f} s: {reason}", log)
         time.sleep(min(_POLL_S, deadline_s / 10))

@@ -17,7 +17,7 @@ from typing import Any
 
 from . import files
 from .failure import ApplyError
-from .layout import Layout
+from .paths import NodePaths
 
 FORMAT = 1
 
@@ -35,15 +35,15 @@ class State(StrEnum):
 class Ledger:
     """Writes status.json as phases end, and a line for each to the terminal."""
 
-    def __init__(self, layout: Layout, node: str, wanted: str) -> None:
-        self._path = layout.status
+    def __init__(self, paths: NodePaths, node: str, wanted: str) -> None:
+        self._path = paths.status
         self._lock = Lock()
         self._begin = time.monotonic()
         self._status: dict[str, Any] = {
             "format": FORMAT,
             "node": node,
             "state": State.APPLYING,
-            "bundle": layout.serving_digest(),
+            "bundle": paths.serving_digest(),
             "wanted": wanted,
             "reason": None,
             "failed_phase": None,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from . import commands, files
 from .failure import ApplyError
-from .layout import Layout
+from .paths import NodePaths
 from .unpacked import Unpacked
 
 _COMPLETE = ".complete"
@@ -19,7 +19,7 @@ LINKS = ("venv", "jupyter", "site")
 """In a bundle, to what lies among the environments."""
 
 
-def install(layout: Layout, bundle: Unpacked, deadline_s: float) -> None:
+def install(paths: NodePaths, bundle: Unpacked, deadline_s: float) -> None:
     """Give a bundle its environments and its package.
 
     Raises:
@@ -27,25 +27,25 @@ def install(layout: Layout, bundle: Unpacked, deadline_s: float) -> None:
     """
     for lock, link in (("engine", "venv"), ("jupyter", "jupyter")):
         if (bundle.path / "requirements" / f"{lock}.lock").is_file():
-            files.link(bundle.path / link, _environment(layout, bundle, lock, deadline_s))
-    files.link(bundle.path / "site", _package(layout, bundle, deadline_s))
+            files.link(bundle.path / link, _environment(paths, bundle, lock, deadline_s))
+    files.link(bundle.path / "site", _package(paths, bundle, deadline_s))
 
 
-def environment_path(layout: Layout, bundle: Path, lock: str) -> Path:
+def environment_path(paths: NodePaths, bundle: Path, lock: str) -> Path:
     """Where the environment of a lock lies: the lock's content is its name."""
     digest = sha256((bundle / "requirements" / f"{lock}.lock").read_bytes()).hexdigest()
-    return layout.venvs / f"{lock}-{digest[:DIGEST_CHARS]}"
+    return paths.venvs / f"{lock}-{digest[:DIGEST_CHARS]}"
 
 
-def _environment(layout: Layout, bundle: Unpacked, lock: str, deadline_s: float) -> Path:
-    path = environment_path(layout, bundle.path, lock)
+def _environment(paths: NodePaths, bundle: Unpacked, lock: str, deadline_s: float) -> Path:
+    path = environment_path(paths, bundle.path, lock)
     if (path / _COMPLETE).is_file():
         return path
     _require_python(bundle)
     shutil.rmtree(path, ignore_errors=True)  # what an interrupted run left
     path.parent.mkdir(parents=True, exist_ok=True)
     requirements, python = bundle.path / "requirements", str(path / "bin" / "python")
-    env = {**_site_settings(layout), "UV_CACHE_DIR": str(layout.cache)}
+    env = {**_site_settings(paths), "UV_CACHE_DIR": str(paths.cache)}
     commands.run(["python3", "-m", "venv", str(path)], deadline_s=deadline_s)
     hashed = ["--require-hashes", "--no-deps", "--requirement"]
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *hashed]
@@ -69,24 +69,24 @@ def _require_python(bundle: Unpacked) -> None:
         raise ApplyError(f"this machine has Python {found}; the libraries are locked for Python {wanted}")
 
 
-def _site_settings(layout: Layout) -> dict[str, str]:
+def _site_settings(paths: NodePaths) -> dict[str, str]:
     """Variables for pip and uv that an operator left on the machine: a mirror, a proxy."""
     try:
-        lines = layout.install_environment.read_text(encoding="utf-8").splitlines()
+        lines = paths.install_environment.read_text(encoding="utf-8").splitlines()
     except OSError:
         return {}
     pairs = (line.partition("=") for line in lines if "=" in line and not line.startswith("#"))
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
-def _package(layout: Layout, bundle: Unpacked, deadline_s: float) -> Path:
+def _package(paths: NodePaths, bundle: Unpacked, deadline_s: float) -> Path:
     """Our own package, unpacked once for all bundles that bring the same wheel: a wheel's root is its library folder.
 
     With its bytecode: the services cannot write it, and would compile every module at each start.
     """
     wheels = sorted((bundle.path / "wheels").glob("*.whl"))
     digest = sha256(b"".join(sha256(wheel.read_bytes()).digest() for wheel in wheels)).hexdigest()
-    path = layout.venvs / f"package-{digest[:DIGEST_CHARS]}"
+    path = paths.venvs / f"package-{digest[:DIGEST_CHARS]}"
     if (path / _COMPLETE).is_file():
         return path
     shutil.rmtree(path, ignore_errors=True)  # what an interrupted run left

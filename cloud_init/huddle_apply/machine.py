@@ -10,14 +10,14 @@ from pathlib import Path
 
 from . import commands, files
 from .failure import ApplyError
-from .layout import Layout
 from .ledger import Ledger
+from .paths import NodePaths
 
 POLL_S = 2.0
 _LOG = "/var/log/cloud-init-output.log"
 
 
-def wait_for_cloud_init(layout: Layout, ledger: Ledger, deadline_s: float) -> None:
+def wait_for_cloud_init(paths: NodePaths, ledger: Ledger, deadline_s: float) -> None:
     """Wait for day 0 to end: `done` is good, `degraded` a warning, `error` a failure.
 
     Raises:
@@ -25,7 +25,7 @@ def wait_for_cloud_init(layout: Layout, ledger: Ledger, deadline_s: float) -> No
     """
     end = time.monotonic() + deadline_s
     while True:
-        status, detail = _cloud_init(layout)
+        status, detail = _cloud_init(paths)
         if status in ("done", "disabled", "absent"):
             return
         if status == "degraded":
@@ -38,9 +38,9 @@ def wait_for_cloud_init(layout: Layout, ledger: Ledger, deadline_s: float) -> No
         time.sleep(min(POLL_S, deadline_s / 10))
 
 
-def _cloud_init(layout: Layout) -> tuple[str, str]:
+def _cloud_init(paths: NodePaths) -> tuple[str, str]:
     """State and detail. `cloud-init status` ends with 1 or 2 for errors, and still says which on stdout."""
-    if _ended_well(layout.cloud_init):
+    if _ended_well(paths.cloud_init):
         return "done", ""
     if shutil.which("cloud-init") is None:
         return "absent", ""

@@ -26,8 +26,8 @@ from .alone import alone
 from .application import LOCK_FOR_PARENT, Application
 from .credentials import Vault
 from .failure import ApplyError
-from .layout import Layout
 from .ledger import say
+from .paths import NodePaths
 from .unpacked import Unpacked
 
 
@@ -35,18 +35,18 @@ def main(arguments: Sequence[str]) -> int:
     """Run one of the forms."""
     options = _parse(arguments)
     os.umask(0o022)  # a run command's own mask would lock the services out of their libraries
-    layout = Layout.from_environment()
+    paths = NodePaths.from_environment()
     host = socket.gethostname()
     if options.stage:
-        return _stage(layout, host, options.digest, keep=options.keep)
+        return _stage(paths, host, options.digest, keep=options.keep)
     if options.open_store:
-        return _open_store(layout, host)
-    with nullcontext() if options.locked else alone(layout.lock, "huddle-apply"):
-        digest = options.digest or layout.serving_digest()  # now: who held the lock may have switched
+        return _open_store(paths, host)
+    with nullcontext() if options.locked else alone(paths.lock, "huddle-apply"):
+        digest = options.digest or paths.serving_digest()  # now: who held the lock may have switched
         if digest is None:
             say("no bundle has been applied yet")
             return 0
-        return Application(layout, host, digest, _vault(options, layout), at_boot=options.boot).run()
+        return Application(paths, host, digest, _vault(options, paths), at_boot=options.boot).run()
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -67,39 +67,39 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def _vault(options: argparse.Namespace, layout: Layout) -> Vault | None:
+def _vault(options: argparse.Namespace, paths: NodePaths) -> Vault | None:
     """The named vault, else the one of the last time."""
     if options.vault_uri:
         return Vault(options.vault_uri, options.identity_client_id)
-    known = files.read_json(layout.state).get("vault")
+    known = files.read_json(paths.state).get("vault")
     return Vault(known["uri"], known["client_id"]) if known else None
 
 
-def _stage(layout: Layout, host: str, digest: str | None, *, keep: bool) -> int:
+def _stage(paths: NodePaths, host: str, digest: str | None, *, keep: bool) -> int:
     """Stage the model files of a bundle. What went wrong is the last line on stderr."""
-    digest = digest or layout.serving_digest()
+    digest = digest or paths.serving_digest()
     if digest is None:
         sys.stderr.write("no bundle has been applied yet\n")
         return 1
     try:
-        bundle = Unpacked.open(layout.bundles, digest, host)
-        token = os.environ.get(credentials.HUB_TOKEN) or credentials.hub_token(layout)
+        bundle = Unpacked.open(paths.bundles, digest, host)
+        token = os.environ.get(credentials.HUB_TOKEN) or credentials.hub_token(paths)
         commands.become_service_user()  # by hand it is root's: what root made here the unit could not go on with
-        staging.stage(layout, bundle.model, bundle.path, token, keep=keep)
+        staging.stage(paths, bundle.model, bundle.path, token, keep=keep)
     except ApplyError as error:
         sys.stderr.write(f"{error.log}\n{error}\n" if error.log else f"{error}\n")
         return 1
     return 0
 
 
-def _open_store(layout: Layout, host: str) -> int:
+def _open_store(paths: NodePaths, host: str) -> int:
     """Before the unit stages. A node that has its copy needs no store; without one it waits for the store."""
-    digest = layout.serving_digest()
+    digest = paths.serving_digest()
     try:
         if digest is not None:
-            bundle = Unpacked.open(layout.bundles, digest, host)
-            if not staging.is_served(layout, bundle.model):  # else nothing is needed from there
-                store.reopen(layout, bundle.node["store"], bundle.deadline_s("store"))
+            bundle = Unpacked.open(paths.bundles, digest, host)
+            if not staging.is_served(paths, bundle.model):  # else nothing is needed from there
+                store.reopen(paths, bundle.node["store"], bundle.deadline_s("store"))
     except (ApplyError, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return 1

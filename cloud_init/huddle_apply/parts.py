@@ -17,8 +17,8 @@ from typing import Any
 
 from . import files
 from .failure import ApplyError
-from .layout import Layout
 from .ledger import Ledger, State
+from .paths import NodePaths
 
 KEPT = 3
 """Of each piece, as of bundles' archives: those delivered last. What delivered them does not do so again by itself."""
@@ -28,19 +28,19 @@ _DIGEST_CHARS = 64
 def complete(bundle: Path, host: str) -> bool:
     """Make an unpacked bundle whole. If that cannot be, say so in the status, and on stderr as the last line."""
     os.umask(0o022)  # the services read what is unpacked here
-    layout = Layout.from_environment()
+    paths = NodePaths.from_environment()
     try:
-        unpack(layout, bundle)
+        unpack(paths, bundle)
     except (ApplyError, OSError) as error:
-        serving = layout.serving_digest()
+        serving = paths.serving_digest()
         sentence = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) else str(error)
         kept = f"; bundle {serving[:12]} serves as before" if serving not in (None, bundle.name) else ""
-        Ledger(layout, host, bundle.name).end(State.FAILED, serving, sentence + kept, 1, phase="parts")
+        Ledger(paths, host, bundle.name).end(State.FAILED, serving, sentence + kept, 1, phase="parts")
         return False
     return True
 
 
-def unpack(layout: Layout, bundle: Path) -> None:
+def unpack(paths: NodePaths, bundle: Path) -> None:
     """Give a bundle the files of its parts, where they are not here as its manifest wants them.
 
     Raises:
@@ -56,7 +56,7 @@ def unpack(layout: Layout, bundle: Path) -> None:
     contents, faults = [], []
     for part in lacking:
         try:
-            contents.append(b"".join(_piece(layout.parts / name / digest, name) for name, digest in part["pieces"]))
+            contents.append(b"".join(_piece(paths.parts / name / digest, name) for name, digest in part["pieces"]))
         except ApplyError as fault:
             faults.append(str(fault))
     if faults:
@@ -69,10 +69,10 @@ def unpack(layout: Layout, bundle: Path) -> None:
                     files.write(bundle / member.name, file.read(), member.mode)
 
 
-def tidy(layout: Layout, bundles: Sequence[Path]) -> None:
+def tidy(paths: NodePaths, bundles: Sequence[Path]) -> None:
     """Remove pieces that no bundle of these needs and that are not among those delivered last."""
     needed = {piece for bundle in bundles for piece in _pieces(bundle)}
-    for folder in layout.parts.iterdir() if layout.parts.is_dir() else ():
+    for folder in paths.parts.iterdir() if paths.parts.is_dir() else ():
         delivered = [path for path in folder.iterdir() if len(path.name) == _DIGEST_CHARS]  # no half-written one
         delivered.sort(key=lambda path: path.stat().st_mtime)
         for path in delivered[:-KEPT]:

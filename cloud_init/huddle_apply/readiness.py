@@ -11,8 +11,8 @@ from typing import Any
 
 from . import commands, systemd
 from .failure import ApplyError
-from .layout import Layout
 from .ledger import Ledger, say
+from .paths import NodePaths
 from .systemd import UnitState
 from .unpacked import Unpacked
 
@@ -46,7 +46,7 @@ def check_gpus(expected: int) -> int:
     return found
 
 
-def wait(layout: Layout, bundle: Unpacked, ledger: Ledger, deadline_s: float) -> None:
+def wait(paths: NodePaths, bundle: Unpacked, ledger: Ledger, deadline_s: float) -> None:
     """Wait until every served name answers.
 
     Raises:
@@ -62,7 +62,7 @@ def wait(layout: Layout, bundle: Unpacked, ledger: Ledger, deadline_s: float) ->
         now = systemd.states(units)
         _refuse_broken(before, now)
         asked = time.monotonic()
-        problem = _problem(layout, expects, now)
+        problem = _problem(paths, expects, now)
         if problem is None:
             ledger.note(answers_s=round(time.monotonic() - asked, 1))
             break
@@ -75,13 +75,13 @@ def wait(layout: Layout, bundle: Unpacked, ledger: Ledger, deadline_s: float) ->
     _check_ray(bundle, expects["ray"], ledger, end, pause_s)
 
 
-def _problem(layout: Layout, expects: Mapping[str, Any], now: Mapping[str, UnitState]) -> str | None:
+def _problem(paths: NodePaths, expects: Mapping[str, Any], now: Mapping[str, UnitState]) -> str | None:
     """Why the node is not ready, as a sentence; None when it is."""
     waiting = _not_active(now)
     if waiting:
         return f"{', '.join(waiting)} not active"
     for answer in expects["answers"]:
-        problem = _answer_problem(layout, expects["wrapper"], answer)
+        problem = _answer_problem(paths, expects["wrapper"], answer)
         if problem is not None:
             return problem
     return None
@@ -106,11 +106,11 @@ def _not_active(now: Mapping[str, UnitState]) -> list[str]:
     return [unit for unit, state in now.items() if state.active != "active"]
 
 
-def _answer_problem(layout: Layout, wrapper: str, answer: Mapping[str, Any]) -> str | None:
+def _answer_problem(paths: NodePaths, wrapper: str, answer: Mapping[str, Any]) -> str | None:
     """Ask one served name for a few tokens. A wrong prompt may be one that is just being reloaded: asked again."""
     name = answer["model"]
     question = {"model": name, "messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 4}
-    key = (layout.credentials / "backend_key").read_text(encoding="utf-8").strip()
+    key = (paths.credentials / "backend_key").read_text(encoding="utf-8").strip()
     request = urllib.request.Request(  # noqa: S310 - the node's own address
         f"{wrapper}/v1/chat/completions",
         data=json.dumps(question).encode(),

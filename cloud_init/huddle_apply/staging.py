@@ -25,13 +25,13 @@ from . import files, hub
 from .alone import alone
 from .copies import NAME_CHARS, RECORD, RESERVE_BYTES, Copies, sync, unwritable
 from .failure import ApplyError
-from .layout import Layout
 from .ledger import say
+from .paths import NodePaths
 
 MANIFEST = "huddle-manifest.json"
 _STORE_VERSIONS = ".versions"
 _ADOPTED = "adopted"
-"""The store's name for whatever was made there by hand; it may have no manifest (huddle.publish.layout)."""
+"""The store's name for whatever was made there by hand; it may have no manifest (huddle.publish.paths)."""
 _PARTIAL = ".partial"
 _CHUNK_BYTES = 16 * 1024**2
 _REPORT_S = 10.0
@@ -54,27 +54,27 @@ class Source:
         return f"{self.path}.{key}{_PARTIAL}"
 
 
-def in_store(layout: Layout, model: Mapping[str, Any]) -> bool:
+def in_store(paths: NodePaths, model: Mapping[str, Any]) -> bool:
     """Whether the shared store holds the model. One that cannot be read does not."""
     try:
-        return (layout.model_store / str(model["directory"]) / "config.json").is_file()
+        return (paths.model_store / str(model["directory"]) / "config.json").is_file()
     except OSError:
         return False
 
 
-def is_served(layout: Layout, model: Mapping[str, Any]) -> bool:
+def is_served(paths: NodePaths, model: Mapping[str, Any]) -> bool:
     """Whether engines find what they need as it is."""
-    copies = Copies.of(layout, model["directory"])
+    copies = Copies.of(paths, model["directory"])
     return copies.manual or _fits(copies.record(copies.served), model)
 
 
-def is_here(layout: Layout, model: Mapping[str, Any]) -> bool:
+def is_here(paths: NodePaths, model: Mapping[str, Any]) -> bool:
     """Whether the node can serve without the store and the hub."""
-    copies = Copies.of(layout, model["directory"])
+    copies = Copies.of(paths, model["directory"])
     return copies.manual or _known(copies, model) is not None
 
 
-def stage(layout: Layout, model: Mapping[str, Any], bundle: Path, token: str, *, keep: bool = False) -> None:
+def stage(paths: NodePaths, model: Mapping[str, Any], bundle: Path, token: str, *, keep: bool = False) -> None:
     """Make a copy of the model ready on NVMe: the store's version that counts, beside the served one.
 
     `keep`: only where no whole copy is served, and then it is served at once: what a boot needs.
@@ -82,15 +82,15 @@ def stage(layout: Layout, model: Mapping[str, Any], bundle: Path, token: str, *,
     Raises:
         ApplyError: neither the store nor the hub has it, or the disk is too small.
     """
-    copies = Copies.of(layout, model["directory"])
+    copies = Copies.of(paths, model["directory"])
     try:
-        if keep and not copies.manual and is_served(layout, model):
+        if keep and not copies.manual and is_served(paths, model):
             return  # without a wait for another staging, which may take long
         copies.models.mkdir(exist_ok=True)
         with alone(copies.models / _LOCK, "staging"):
-            if _is_by_hand(copies, model) or (keep and is_served(layout, model)):
+            if _is_by_hand(copies, model) or (keep and is_served(paths, model)):
                 return
-            version = _newest(layout, model, bundle, token, copies)
+            version = _newest(paths, model, bundle, token, copies)
             if not keep:
                 copies.note_staged(version)
             if keep or copies.served is None:  # where nothing is served there is nothing to switch from
@@ -145,15 +145,15 @@ def _known(copies: Copies, model: Mapping[str, Any]) -> str | None:
     return next((known for known in copies.known() if _fits(copies.record(known), model)), None)
 
 
-def _newest(layout: Layout, model: Mapping[str, Any], bundle: Path, token: str, copies: Copies) -> str:
+def _newest(paths: NodePaths, model: Mapping[str, Any], bundle: Path, token: str, copies: Copies) -> str:
     """Bring the version that counts, or the one that the registry names. Returns the copy's name."""
     if model["digest"] and (known := _known(copies, model)):
         return known
     # Resolved once: a publication changes the link, and this copy must be of one version.
-    origin = (layout.model_store / model["directory"]).resolve()
+    origin = (paths.model_store / model["directory"]).resolve()
     former = next((one for one in (copies.served, copies.staged) if one and _fits(copies.record(one), model)), None)
     try:
-        origin, published = _version(layout, model, origin)
+        origin, published = _version(paths, model, origin)
         if published and copies.record(_name(origin, published, published)).get("digest") == published:
             return _name(origin, published, published)
         sources = tuple(_sources(origin)) if model["digest"] in (None, published) else ()
@@ -172,7 +172,7 @@ def _newest(layout: Layout, model: Mapping[str, Any], bundle: Path, token: str, 
     return former or hub.download(model, bundle, token, copies)
 
 
-def _version(layout: Layout, model: Mapping[str, Any], current: Path) -> tuple[Path, str | None]:
+def _version(paths: NodePaths, model: Mapping[str, Any], current: Path) -> tuple[Path, str | None]:
     """Where in the store to copy from, and the published version's digest; None for what was not published.
 
     Raises:
@@ -184,10 +184,10 @@ def _version(layout: Layout, model: Mapping[str, Any], current: Path) -> tuple[P
         raise OSError(errno.EIO, "it has no manifest that can be read")
     if wanted in (None, digest):
         return current, digest
-    others = (layout.model_store / _STORE_VERSIONS / model["directory"]).glob(f"*/{MANIFEST}")
+    others = (paths.model_store / _STORE_VERSIONS / model["directory"]).glob(f"*/{MANIFEST}")
     whole = (path.parent.resolve() for path in others if not path.parent.name.startswith("."))
     found = next((path for path in whole if _digest(path) == wanted), None)
-    if found is None and in_store(layout, model):
+    if found is None and in_store(paths, model):
         has = f"has digest {digest}" if digest else "was not published and has no digest"
         raise ApplyError(f"the store's {model['name']} {has}, the registry says {wanted}")
     return (found, wanted) if found else (current, None)

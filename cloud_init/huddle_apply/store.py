@@ -15,22 +15,22 @@ from typing import Any
 
 from . import commands
 from .failure import ApplyError
-from .layout import Layout
 from .ledger import say
+from .paths import NodePaths
 
 _INCOMPAT_AT, _MAGIC_AT, _MAGIC, _RECOVER = 1024 + 0x60, 1024 + 0x38, 0xEF53, 0x4
 _QUICK_S = 60.0
 _POLL_S = 5.0
 
 
-def reopen(layout: Layout, facts: Mapping[str, Any], deadline_s: float) -> None:
+def reopen(paths: NodePaths, facts: Mapping[str, Any], deadline_s: float) -> None:
     """Wait for a publication to end, then mount the store as it is now. Only root can.
 
     Raises:
         ApplyError: the disk stays marked as being written, or is in use here and cannot be unmounted.
     """
     device = facts.get("device")
-    if device is None or not (layout.root / str(device).lstrip("/")).exists():
+    if device is None or not (paths.root / str(device).lstrip("/")).exists():
         return
     end = time.monotonic() + deadline_s
     said = False

@@ -81,11 +81,11 @@ def plan(stack: Stack = "dev", as_json: Json = False) -> None:
     """Show what a stack will be: names, addresses, nodes, models, gateway, cost."""
     from infra.reports import plan_json  # noqa: PLC0415 - rich tables only where they are shown
 
-    layout = program.load_plan(stack)
+    loaded = program.load_plan(stack)
     if as_json:
-        _print_json(plan_json.to_json(layout))
+        _print_json(plan_json.to_json(loaded))
     else:
-        plan_json.show(layout, targets.of(layout.target).summary(layout), out)
+        plan_json.show(loaded, targets.of(loaded.target).summary(loaded), out)
 
 
 @app.command()
@@ -93,11 +93,11 @@ def ports(stack: Stack = "dev", as_json: Json = False) -> None:
     """Show the port table: who listens, on what, who may call."""
     from infra.reports import ports_view  # noqa: PLC0415
 
-    layout = program.load_azure_plan(stack)
+    loaded = program.load_azure_plan(stack)
     if as_json:
-        _print_json(ports_view.to_json(layout))
+        _print_json(ports_view.to_json(loaded))
     else:
-        ports_view.show(layout, out)
+        ports_view.show(loaded, out)
 
 
 @app.command()
@@ -134,13 +134,13 @@ def usage(
         return
     if tokens is None:
         raise InputError(Fault("--tokens", "", "is required: a file of token counts; `--query` prints how to get one"))
-    layout = program.load_azure_plan(stack)
+    loaded = program.load_azure_plan(stack)
     uses = usage_file.read(tokens)
-    settled = usage_report.bill(layout, uses, hours, file=f"stacks/Pulumi.{stack}.yaml")
+    settled = usage_report.bill(loaded, uses, hours, file=f"stacks/Pulumi.{stack}.yaml")
     if as_json:
-        _print_json(usage_report.to_json(layout, settled, hours))
+        _print_json(usage_report.to_json(loaded, settled, hours))
     else:
-        usage_report.show(layout, settled, hours, out)
+        usage_report.show(loaded, settled, hours, out)
 
 
 @app.command()

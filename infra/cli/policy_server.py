@@ -23,11 +23,11 @@ from infra.program import load_azure_plan
 from simulator.apim_policies import inputs
 from simulator.apim_policies.counters import Counters
 from simulator.apim_policies.exchange import Environment
-from simulator.apim_policies.from_plan import service_of
+from simulator.apim_policies.from_plan import gateway_config_of
 from simulator.apim_policies.gateway import Gateway
+from simulator.apim_policies.gateway_config import GatewayConfig, SubscriptionScope
 from simulator.apim_policies.pool import Backends
 from simulator.apim_policies.server import serving
-from simulator.apim_policies.service import Reach, Service
 from simulator.apim_policies.transport import HttpSender
 
 EXIT_INPUT = 2
@@ -48,9 +48,9 @@ def main() -> int:
         plan = load_azure_plan(asked.stack)
         wrapper, port = inputs.wrapper_url(asked.wrapper), inputs.port(asked.port)
         backend_key, known = inputs.backend_key(asked.backend_key_file), inputs.subscription_keys(asked.keys)
-        service = service_of(plan, backend_key=backend_key, keys=known)
-        inputs.keep(known | _keys_of(service), asked.keys)
-        uvloop.run(_serve(service, wrapper, port, asked.keys))
+        config = gateway_config_of(plan, backend_key=backend_key, keys=known)
+        inputs.keep(known | _keys_of(config), asked.keys)
+        uvloop.run(_serve(config, wrapper, port, asked.keys))
     except HuddleError as error:
         return edge.say(error)
     except (OSError, ValueError, PolicyFault) as error:  # a fragment may hold what the lab does not know
@@ -61,23 +61,23 @@ def main() -> int:
     return 0
 
 
-def _keys_of(service: Service) -> dict[str, str]:
-    held = [subscription for subscription in service.subscriptions if subscription.reach is Reach.PRODUCT]
+def _keys_of(config: GatewayConfig) -> dict[str, str]:
+    held = [subscription for subscription in config.subscriptions if subscription.scope is SubscriptionScope.PRODUCT]
     return {held_by.id.replace("_", "/"): held_by.keys[0] for held_by in held}
 
 
-async def _serve(service: Service, wrapper: str, port: int, keys: Path) -> None:
-    addresses = {backend.url: f"{wrapper}/v1" for backend in service.backends}
+async def _serve(config: GatewayConfig, wrapper: str, port: int, keys: Path) -> None:
+    addresses = {backend.url: f"{wrapper}/v1" for backend in config.backends}
     environment = Environment(
-        counters=Counters(service.algorithm),
-        backends=Backends(service.backends, service.pools),
+        counters=Counters(config.algorithm),
+        backends=Backends(config.backends, config.pools),
         send=HttpSender(addresses),
         clock=time.time,
         sleep=asyncio.sleep,
     )
     log = lambda line: print(line, flush=True)  # noqa: E731 - one line for each request, as diagnostics would
-    async with serving(Gateway(service, environment), port=port, log=log) as listens:
-        where = f"http://127.0.0.1:{listens}/{service.apis[0].path}"
+    async with serving(Gateway(config, environment), port=port, log=log) as listens:
+        where = f"http://127.0.0.1:{listens}/{config.apis[0].path}"
         print(f"the policy lab (no Azure) listens on {where}; subscription keys are in {keys}", file=sys.stderr)
         await asyncio.Event().wait()
 

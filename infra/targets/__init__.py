@@ -1,4 +1,4 @@
-"""What the roof asks of a target: one module `infra.targets.<name>` for each line of the table in `plan.targets`."""
+"""What program and commands need of a target: a module `infra.targets.<name>` for each line of `plan.targets`."""
 
 from __future__ import annotations
 

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from gateway_policies.source import Node, PolicyFault, parse
+from gateway_policies.source import Element, PolicyFault, parse
 from simulator.apim_policies import edits, fields, flow, limits
 from simulator.apim_policies.exchange import Exchange, Step
 
 SECTIONS = ("inbound", "backend", "outbound", "on-error")
 _NAMED_VALUE = re.compile(r"\{\{([A-Za-z0-9._-]+)\}\}")
-_IN: Mapping[str, tuple[Callable[[Node, str], Step], frozenset[str]]] = {
+_IN: Mapping[str, tuple[Callable[[Element, str], Step], frozenset[str]]] = {
     "set-header": (edits.set_header, frozenset(SECTIONS)),
     "set-query-parameter": (edits.set_query_parameter, frozenset({"inbound"})),
     "set-backend-service": (edits.set_backend_service, frozenset({"inbound", "backend"})),
@@ -23,7 +23,7 @@ _IN: Mapping[str, tuple[Callable[[Node, str], Step], frozenset[str]]] = {
     "llm-token-limit": (limits.llm_token_limit, frozenset({"inbound"})),
     "llm-emit-token-metric": (limits.llm_emit_token_metric, frozenset({"inbound"})),
 }
-_AROUND: Mapping[str, tuple[Callable[[Node, flow.Block], Step], frozenset[str]]] = {
+_AROUND: Mapping[str, tuple[Callable[[Element, flow.Block], Step], frozenset[str]]] = {
     "choose": (flow.choose, frozenset(SECTIONS)),
     "retry": (flow.retry, frozenset({"backend"})),
     "forward-request": (flow.forward_request, frozenset({"backend"})),
@@ -72,12 +72,14 @@ def _compiled(documents: tuple[Document, ...], values: tuple[tuple[str, str], ..
     return program
 
 
-def _fill_in(root: Node, named_values: Mapping[str, str]) -> None:
-    for node in root.all():
-        for name, text in node.attributes.items():
-            node.attributes[name] = type(text)(_filled(text.value, text.place, named_values), text.place)
-        if node.text is not None:
-            node.text = type(node.text)(_filled(node.text.value, node.text.place, named_values), node.text.place)
+def _fill_in(root: Element, named_values: Mapping[str, str]) -> None:
+    for element in root.all():
+        for name, text in element.attributes.items():
+            element.attributes[name] = type(text)(_filled(text.value, text.place, named_values), text.place)
+        if element.text is not None:
+            element.text = type(element.text)(
+                _filled(element.text.value, element.text.place, named_values), element.text.place
+            )
 
 
 def _filled(value: str, place: object, named_values: Mapping[str, str]) -> str:
@@ -88,39 +90,39 @@ def _filled(value: str, place: object, named_values: Mapping[str, str]) -> str:
     return value
 
 
-def _scope(root: Node, outer: Program) -> Program:
+def _scope(root: Element, outer: Program) -> Program:
     if root.tag != "policies":
         raise PolicyFault(root.place, f"<{root.tag}> is not <policies>")
     fields.attributes(root, {})
     sections = dict(outer.sections)
     sections.update({section: _sequence([]) for section in SECTIONS})
     cors = outer.cors
-    for node in fields.children(root, SECTIONS):
-        fields.attributes(node, {})
-        sections[node.tag] = _block(node.children, node.tag, outer[node.tag])
-        cors = next((edits.cors(child, node.tag) for child in node.children if child.tag == "cors"), cors)
+    for element in fields.children(root, SECTIONS):
+        fields.attributes(element, {})
+        sections[element.tag] = _block(element.children, element.tag, outer[element.tag])
+        cors = next((edits.cors(child, element.tag) for child in element.children if child.tag == "cors"), cors)
     return Program(sections, cors)
 
 
-def _block(nodes: Sequence[Node], section: str, base: Step) -> Step:
-    return _sequence([_step(node, section, base) for node in nodes])
+def _block(elements: Sequence[Element], section: str, base: Step) -> Step:
+    return _sequence([_step(element, section, base) for element in elements])
 
 
-def _step(node: Node, section: str, base: Step) -> Step:
-    if node.tag == "base":
-        fields.attributes(node, {})
-        fields.children(node, (), most=0)
+def _step(element: Element, section: str, base: Step) -> Step:
+    if element.tag == "base":
+        fields.attributes(element, {})
+        fields.children(element, (), most=0)
         return base
-    if node.tag not in ELEMENTS:
-        raise PolicyFault(node.place, f"<{node.tag}> is not known here; known: {', '.join(sorted(ELEMENTS))}")
-    places = (_IN.get(node.tag) or _AROUND[node.tag])[1]
+    if element.tag not in ELEMENTS:
+        raise PolicyFault(element.place, f"<{element.tag}> is not known here; known: {', '.join(sorted(ELEMENTS))}")
+    places = (_IN.get(element.tag) or _AROUND[element.tag])[1]
     if section not in places:
         raise PolicyFault(
-            node.place, f"<{node.tag}> is not allowed in <{section}>; allowed: {', '.join(sorted(places))}"
+            element.place, f"<{element.tag}> is not allowed in <{section}>; allowed: {', '.join(sorted(places))}"
         )
-    if node.tag in _IN:
-        return _IN[node.tag][0](node, section)
-    return _AROUND[node.tag][0](node, lambda nodes: _block(nodes, section, base))
+    if element.tag in _IN:
+        return _IN[element.tag][0](element, section)
+    return _AROUND[element.tag][0](element, lambda elements: _block(elements, section, base))
 
 
 def _sequence(steps: Sequence[Step]) -> Step:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway_policies.source import Node, PolicyFault, Text
+from gateway_policies.source import Element, PolicyFault, Text
 from simulator.apim_policies import fields
 from simulator.apim_policies.exchange import Exchange, Failed, LastError, Returned, Step
 from simulator.apim_policies.messages import Headers, Response
@@ -10,18 +10,18 @@ from simulator.apim_policies.messages import Headers, Response
 _ACTION = fields.one_of("override", "delete")
 
 
-def header_edit(node: Node) -> tuple[str, fields.Value | None]:
+def header_edit(element: Element) -> tuple[str, fields.Value | None]:
     """A `set-header`: the name, and what gives its value (None deletes it).
 
     Raises:
         PolicyFault: it is not one.
     """
-    given = fields.attributes(node, {"name": fields.literal, "exists-action": _ACTION})
-    fields.no_text(node)
+    given = fields.attributes(element, {"name": fields.literal, "exists-action": _ACTION})
+    fields.no_text(element)
     if given["exists-action"] == "delete":
-        fields.children(node, (), most=0)
+        fields.children(element, (), most=0)
         return given["name"], None
-    (child,) = fields.children(node, ("value",), least=1, most=1)
+    (child,) = fields.children(element, ("value",), least=1, most=1)
     return given["name"], fields.value(fields.content(child))
 
 
@@ -34,9 +34,9 @@ def apply_header(edit: tuple[str, fields.Value | None], headers: Headers, exchan
         headers.set(name, value(exchange))
 
 
-def set_header(node: Node, section: str) -> Step:
+def set_header(element: Element, section: str) -> Step:
     """`set-header`: on the request until it is sent, on the answer after."""
-    edit = header_edit(node)
+    edit = header_edit(element)
     on_request = section in ("inbound", "backend")
 
     async def step(exchange: Exchange) -> None:
@@ -47,11 +47,11 @@ def set_header(node: Node, section: str) -> Step:
     return step
 
 
-def set_query_parameter(node: Node, _: str) -> Step:
+def set_query_parameter(element: Element, _: str) -> Step:
     """`set-query-parameter`; names are compared as they are written."""
-    given = fields.attributes(node, {"name": fields.literal, "exists-action": fields.one_of("delete")})
-    fields.no_text(node)
-    fields.children(node, (), most=0)
+    given = fields.attributes(element, {"name": fields.literal, "exists-action": fields.one_of("delete")})
+    fields.no_text(element)
+    fields.children(element, (), most=0)
 
     async def step(exchange: Exchange) -> None:
         exchange.request.query = [(name, value) for name, value in exchange.request.query if name != given["name"]]
@@ -59,25 +59,25 @@ def set_query_parameter(node: Node, _: str) -> Step:
     return step
 
 
-def set_backend_service(node: Node, _: str) -> Step:
+def set_backend_service(element: Element, _: str) -> Step:
     """`set-backend-service` by backend or by URL."""
-    by = "base-url" if "base-url" in node.attributes else "backend-id"
-    given = fields.attributes(node, {by: fields.literal})
-    fields.children(node, (), most=0)
+    by = "base-url" if "base-url" in element.attributes else "backend-id"
+    given = fields.attributes(element, {by: fields.literal})
+    fields.children(element, (), most=0)
 
     async def step(exchange: Exchange) -> None:
         exchange.target = given[by]
         if by == "backend-id" and not exchange.environment.backends.knows(given[by]):
-            raise Failed(500, LastError("set-backend-service", "BackendNotFound", f"{node.place}: {given[by]}"))
+            raise Failed(500, LastError("set-backend-service", "BackendNotFound", f"{element.place}: {given[by]}"))
 
     return step
 
 
-def rewrite_uri(node: Node, _: str) -> Step:
+def rewrite_uri(element: Element, _: str) -> Step:
     """`rewrite-uri` to a fixed path; without `copy-unmatched-params` the query is dropped."""
     copy = fields.one_of("false")
-    given = fields.attributes(node, {"template": _path, "copy-unmatched-params": copy})
-    fields.children(node, (), most=0)
+    given = fields.attributes(element, {"template": _path, "copy-unmatched-params": copy})
+    fields.children(element, (), most=0)
 
     async def step(exchange: Exchange) -> None:
         exchange.path = given["template"]
@@ -92,13 +92,13 @@ def _path(text: Text) -> str:
     return text.value
 
 
-def cors(node: Node, _: str) -> Step:
+def cors(element: Element, _: str) -> Step:
     """`cors`, by Microsoft's page on it. An answer to an allowed origin gets its headers, whatever its status."""
     given = fields.attributes(
-        node, {"allow-credentials": fields.one_of("false"), "terminate-unmatched-request": fields.one_of("false")}
+        element, {"allow-credentials": fields.one_of("false"), "terminate-unmatched-request": fields.one_of("false")}
     )
     del given  # the only values that are known
-    parts = {child.tag: child for child in fields.children(node, _CORS_PARTS, least=len(_CORS_PARTS), most=4)}
+    parts = {child.tag: child for child in fields.children(element, _CORS_PARTS, least=len(_CORS_PARTS), most=4)}
     age = fields.attributes(parts["allowed-methods"], {"preflight-result-max-age": fields.positive})
     for name in ("allowed-origins", "allowed-headers", "expose-headers"):
         fields.attributes(parts[name], {})
@@ -141,6 +141,6 @@ def is_preflight(exchange: Exchange) -> bool:
     )
 
 
-def _listed(node: Node, item: str) -> list[str]:
-    fields.no_text(node)
-    return [fields.literal(fields.content(child)) for child in fields.children(node, (item,), least=1)]
+def _listed(element: Element, item: str) -> list[str]:
+    fields.no_text(element)
+    return [fields.literal(fields.content(child)) for child in fields.children(element, (item,), least=1)]

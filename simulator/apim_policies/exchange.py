@@ -8,9 +8,9 @@ from typing import Protocol
 from uuid import UUID
 
 from simulator.apim_policies.counters import Counters
+from simulator.apim_policies.gateway_config import Api, Operation, Product, Subscription
 from simulator.apim_policies.messages import Request, Response
 from simulator.apim_policies.pool import Backends
-from simulator.apim_policies.service import Api, Operation, Product, Subscription
 
 
 @dataclass(frozen=True)

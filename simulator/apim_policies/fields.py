@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any, TypeAlias
 
-from gateway_policies.source import Node, PolicyFault, Text
+from gateway_policies.source import Element, PolicyFault, Text
 from simulator.apim_policies.exchange import Exchange, Failed, LastError
 from simulator.apim_policies.expressions import EvaluationError, Expression, compile_expression, is_expression
 from simulator.apim_policies.types import BOOLEAN, NUMBER, STRING
@@ -14,60 +14,64 @@ Reader: TypeAlias = Callable[[Text], Any]
 Value: TypeAlias = Callable[[Exchange], str]
 
 
-def attributes(node: Node, required: dict[str, Reader], optional: dict[str, Reader] | None = None) -> dict[str, Any]:
+def attributes(
+    element: Element, required: dict[str, Reader], optional: dict[str, Reader] | None = None
+) -> dict[str, Any]:
     """The attributes of an element, read; an optional one that is missing is left out.
 
     Raises:
         PolicyFault: one is missing, not known, or has a value that it cannot have.
     """
     readers = {**required, **(optional or {})}
-    for name, text in node.attributes.items():
+    for name, text in element.attributes.items():
         if name not in readers:
             allowed = ", ".join(sorted(readers)) or "none"
-            raise PolicyFault(text.place, f"<{node.tag}> has no attribute {name!r} here; known: {allowed}")
+            raise PolicyFault(text.place, f"<{element.tag}> has no attribute {name!r} here; known: {allowed}")
     for name in required:
-        if name not in node.attributes:
-            raise PolicyFault(node.place, f"<{node.tag}> needs the attribute {name!r}")
-    return {name: readers[name](text) for name, text in node.attributes.items()}
+        if name not in element.attributes:
+            raise PolicyFault(element.place, f"<{element.tag}> needs the attribute {name!r}")
+    return {name: readers[name](text) for name, text in element.attributes.items()}
 
 
-def children(node: Node, allowed: Collection[str], *, least: int = 0, most: int | None = None) -> list[Node]:
+def children(element: Element, allowed: Collection[str], *, least: int = 0, most: int | None = None) -> list[Element]:
     """The elements inside one, all of them allowed there.
 
     Raises:
         PolicyFault: one is not, or there are too few or too many.
     """
-    for child in node.children:
+    for child in element.children:
         if child.tag not in allowed:
             known = ", ".join(sorted(allowed)) or "nothing"
-            raise PolicyFault(child.place, f"<{child.tag}> is not known inside <{node.tag}>; known: {known}")
-    count = len(node.children)
+            raise PolicyFault(child.place, f"<{child.tag}> is not known inside <{element.tag}>; known: {known}")
+    count = len(element.children)
     if count < least or (most is not None and count > most):
-        raise PolicyFault(node.place, f"<{node.tag}> has {count} elements inside; allowed: {least}-{most or 'many'}")
-    return node.children
+        raise PolicyFault(
+            element.place, f"<{element.tag}> has {count} elements inside; allowed: {least}-{most or 'many'}"
+        )
+    return element.children
 
 
-def no_text(node: Node) -> None:
+def no_text(element: Element) -> None:
     """Refuse text between elements.
 
     Raises:
         PolicyFault: there is some.
     """
-    if node.text is not None:
-        raise PolicyFault(node.text.place, f"text is not known inside <{node.tag}>")
+    if element.text is not None:
+        raise PolicyFault(element.text.place, f"text is not known inside <{element.tag}>")
 
 
-def content(node: Node) -> Text:
+def content(element: Element) -> Text:
     """The text of an element that holds nothing else.
 
     Raises:
         PolicyFault: it holds something else, or no text.
     """
-    attributes(node, {})
-    children(node, ())
-    if node.text is None:
-        raise PolicyFault(node.place, f"<{node.tag}> is empty")
-    return node.text
+    attributes(element, {})
+    children(element, ())
+    if element.text is None:
+        raise PolicyFault(element.place, f"<{element.tag}> is empty")
+    return element.text
 
 
 def literal(text: Text) -> str:

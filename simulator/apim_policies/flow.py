@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from gateway_policies.source import Node, PolicyFault
+from gateway_policies.source import Element, PolicyFault
 from simulator.apim_policies import fields
 from simulator.apim_policies.edits import apply_header, header_edit
 from simulator.apim_policies.exchange import BackendFault, Exchange, Failed, LastError, Returned, Step
 from simulator.apim_policies.messages import Headers, Request, Response
 
-Block: TypeAlias = Callable[[list[Node]], Step]
+Block: TypeAlias = Callable[[list[Element]], Step]
 """Compiles the elements inside one."""
 _LONGEST_FORWARD_S = 240
 _DEFAULT_FORWARD_S = 300  # what the page says, beside the note that more than 240 may not be honoured
 
 
-def choose(node: Node, block: Block) -> Step:
+def choose(element: Element, block: Block) -> Step:
     """`choose`: the first `when` that holds, else `otherwise`."""
-    fields.attributes(node, {})
+    fields.attributes(element, {})
     branches: list[tuple[Callable[[Exchange], bool], Step]] = []
     otherwise: Step | None = None
-    for child in fields.children(node, ("when", "otherwise"), least=1):
+    for child in fields.children(element, ("when", "otherwise"), least=1):
         if otherwise is not None:
             raise PolicyFault(child.place, "nothing may follow <otherwise>")
         if child.tag == "when":
@@ -32,7 +32,7 @@ def choose(node: Node, block: Block) -> Step:
             fields.attributes(child, {})
             otherwise = block(child.children)
     if not branches:
-        raise PolicyFault(node.place, "<choose> needs a <when>")
+        raise PolicyFault(element.place, "<choose> needs a <when>")
 
     async def step(exchange: Exchange) -> None:
         for holds, then in branches:
@@ -45,10 +45,10 @@ def choose(node: Node, block: Block) -> Step:
     return step
 
 
-def retry(node: Node, block: Block) -> Step:
+def retry(element: Element, block: Block) -> Step:
     """`retry`: what is inside once, then up to `count` times more while the condition holds."""
     given = fields.attributes(
-        node,
+        element,
         {
             "condition": fields.condition,
             "count": fields.positive,
@@ -56,8 +56,8 @@ def retry(node: Node, block: Block) -> Step:
             "first-fast-retry": fields.boolean,
         },
     )
-    fields.children(node, ("forward-request",), least=1, most=1)
-    inside = block(node.children)
+    fields.children(element, ("forward-request",), least=1, most=1)
+    inside = block(element.children)
 
     async def step(exchange: Exchange) -> None:
         await inside(exchange)
@@ -73,10 +73,10 @@ def retry(node: Node, block: Block) -> Step:
     return step
 
 
-def forward_request(node: Node, _: Block) -> Step:
+def forward_request(element: Element, _: Block) -> Step:
     """`forward-request`. With `buffer-response` (Azure's default) the answer is held until it is whole."""
     given = fields.attributes(
-        node,
+        element,
         {},
         {
             "timeout": fields.positive,
@@ -86,14 +86,14 @@ def forward_request(node: Node, _: Block) -> Step:
             "fail-on-error-status-code": fields.one_of("false"),
         },
     )
-    fields.children(node, (), most=0)
+    fields.children(element, (), most=0)
     timeout_s = float(min(given.get("timeout", _DEFAULT_FORWARD_S), _LONGEST_FORWARD_S))
     repeatable = given.get("buffer-request-body", False)
 
     async def step(exchange: Exchange) -> None:
         if exchange.response is not None and not repeatable:
-            raise Failed(500, LastError(node.tag, "RequestBodyConsumed", "the request's body was not buffered"))
-        response = await _send(exchange, timeout_s, node.tag)
+            raise Failed(500, LastError(element.tag, "RequestBodyConsumed", "the request's body was not buffered"))
+        response = await _send(exchange, timeout_s, element.tag)
         if given.get("buffer-response", True):
             whole = await response.read()
             response.headers.delete("Transfer-Encoding")
@@ -133,11 +133,11 @@ async def _send(exchange: Exchange, timeout_s: float, source: str) -> Response:
     return response
 
 
-def return_response(node: Node, _: Block) -> Step:
+def return_response(element: Element, _: Block) -> Step:
     """`return-response`: a new answer from the elements inside, in their order."""
-    fields.attributes(node, {})
-    fields.no_text(node)
-    parts = fields.children(node, ("set-status", "set-header", "set-body"), least=1)
+    fields.attributes(element, {})
+    fields.no_text(element)
+    parts = fields.children(element, ("set-status", "set-header", "set-body"), least=1)
     status, reason = 200, "OK"
     edits = []
     body: fields.Value | None = None

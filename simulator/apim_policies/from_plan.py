@@ -15,18 +15,25 @@ from plan.model import SubscriptionPlan
 from plan.model_azure import AzurePlan
 from plan.model_gateway import GatewayPlan
 from simulator.apim_policies.counters import Algorithm
+from simulator.apim_policies.gateway_config import (
+    Api,
+    GatewayConfig,
+    Operation,
+    Product,
+    Subscription,
+    SubscriptionScope,
+)
 from simulator.apim_policies.pool import Backend, Breaker, Pool, PoolItem
-from simulator.apim_policies.service import Api, Operation, Product, Reach, Service, Subscription
 
 
-def service_of(plan: AzurePlan, *, backend_key: str, keys: Mapping[str, str] | None = None) -> Service:
+def gateway_config_of(plan: AzurePlan, *, backend_key: str, keys: Mapping[str, str] | None = None) -> GatewayConfig:
     """The gateway of a plan.
 
     `keys` are subscription keys by `<product>/<subscription>`; those that are missing are made, as Azure does.
     """
     gateway, opened = plan.gateway, extra_apis(plan.gateway)
     keyed = {Entity.API.value, *(extra.id for extra in opened if extra.key_required)}
-    return Service(
+    return GatewayConfig(
         apis=(_api(gateway), *(_extra_api(extra) for extra in opened)),
         products=tuple(
             Product(product.id, frozenset(keyed), policies.product_policy(product)) for product in gateway.products
@@ -83,7 +90,7 @@ def operations(document: Mapping[str, Mapping[str, Mapping[str, Mapping[str, str
 
 def _subscription(plan: SubscriptionPlan, keys: Mapping[str, str]) -> Subscription:
     primary = keys.get(plan.path) or secrets.token_hex(16)
-    return Subscription(plan.id, Reach.PRODUCT, plan.product, (primary, secrets.token_hex(16)))
+    return Subscription(plan.id, SubscriptionScope.PRODUCT, plan.product, (primary, secrets.token_hex(16)))
 
 
 def _breaker(rule: BreakerRule) -> Breaker:

@@ -17,8 +17,15 @@ from uuid import UUID, uuid4
 from simulator.apim_policies.compiler import Document, Program, compile_scopes
 from simulator.apim_policies.edits import is_preflight
 from simulator.apim_policies.exchange import Environment, Exchange, Failed, LastError, Returned
+from simulator.apim_policies.gateway_config import (
+    Api,
+    GatewayConfig,
+    Operation,
+    Product,
+    Subscription,
+    SubscriptionScope,
+)
 from simulator.apim_policies.messages import Headers, Request, Response
-from simulator.apim_policies.service import Api, Operation, Product, Reach, Service, Subscription
 
 _Scopes = tuple[str, str, str]
 _Entity = TypeVar("_Entity", Api, Product, Operation)
@@ -27,8 +34,8 @@ _Entity = TypeVar("_Entity", Api, Product, Operation)
 class Gateway:
     """A gateway with its policies compiled: what they do not know is known before the first request."""
 
-    def __init__(self, service: Service, environment: Environment, *, new_id: Callable[[], UUID] = uuid4) -> None:
-        self.service = service
+    def __init__(self, config: GatewayConfig, environment: Environment, *, new_id: Callable[[], UUID] = uuid4) -> None:
+        self.config = config
         self.environment = environment
         self._new_id = new_id
         self._programs = {scopes: self._compile(scopes) for scopes in self._all_scopes()}
@@ -56,7 +63,7 @@ class Gateway:
 
     async def _inbound(self, exchange: Exchange) -> Program:
         request = exchange.request
-        api = exchange.api = self.service.api_for(request.path)
+        api = exchange.api = self.config.api_for(request.path)
         if api is None:
             raise Failed(404, _NOT_FOUND)
         if (cors := self._program(exchange).cors) is not None and is_preflight(exchange):
@@ -77,21 +84,21 @@ class Gateway:
         key = request.headers.get(api.key_header) or queried
         if not key:
             raise Failed(401, _NO_KEY)
-        held = self.service.subscription_for(key)
+        held = self.config.subscription_for(key)
         if held is None or not held.active or not self._opens(held, api):
             raise Failed(401, _WRONG_KEY)
         exchange.subscription = held
-        if held.reach is Reach.PRODUCT:
-            exchange.product = next(product for product in self.service.products if product.id == held.target)
+        if held.scope is SubscriptionScope.PRODUCT:
+            exchange.product = next(product for product in self.config.products if product.id == held.target)
 
     def _opens(self, held: Subscription, api: Api) -> bool:
-        match held.reach:
-            case Reach.ALL_APIS:
+        match held.scope:
+            case SubscriptionScope.ALL_APIS:
                 return True
-            case Reach.API:
+            case SubscriptionScope.API:
                 return held.target == api.id
-            case Reach.PRODUCT:
-                return any(product.id == held.target and api.id in product.apis for product in self.service.products)
+            case SubscriptionScope.PRODUCT:
+                return any(product.id == held.target and api.id in product.apis for product in self.config.products)
 
     async def _on_error(self, exchange: Exchange, failed: Failed) -> None:
         exchange.error = failed.error
@@ -147,25 +154,25 @@ class Gateway:
 
     def _all_scopes(self) -> list[_Scopes]:
         scopes: list[_Scopes] = [("", "", "")]
-        for api in self.service.apis:
+        for api in self.config.apis:
             for operation in ("", *(op.id for op in api.operations if op.policy)):
                 scopes.append(("", api.id, operation))
                 scopes += [
-                    (product.id, api.id, operation) for product in self.service.products if api.id in product.apis
+                    (product.id, api.id, operation) for product in self.config.products if api.id in product.apis
                 ]
         return scopes
 
     def _compile(self, scopes: _Scopes) -> Program:
         product_id, api_id, operation_id = scopes
-        api: Api | None = _by_id(self.service.apis, api_id)
-        product: Product | None = _by_id(self.service.products, product_id)
+        api: Api | None = _by_id(self.config.apis, api_id)
+        product: Product | None = _by_id(self.config.products, product_id)
         operation: Operation | None = _by_id(api.operations if api else (), operation_id)
-        documents = [Document("service", self.service.policy)]
+        documents = [Document("service", self.config.policy)]
         documents += [Document(f"product/{product.id}", product.policy)] if product else []
         documents += [Document(f"api/{api.id}", api.policy)] if api else []
         if api and operation and operation.policy:
             documents.append(Document(f"api/{api.id}/{operation.id}", operation.policy))
-        return compile_scopes(documents, self.service.named_values)
+        return compile_scopes(documents, self.config.named_values)
 
 
 def _by_id(entities: tuple[_Entity, ...], wanted: str) -> _Entity | None:

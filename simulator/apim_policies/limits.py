@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from typing import TypeAlias
 
-from gateway_policies.source import Node, PolicyFault, Text
+from gateway_policies.source import Element, PolicyFault, Text
 from simulator.apim_policies import fields
 from simulator.apim_policies.counters import Period
 from simulator.apim_policies.exchange import Exchange, Failed, LastError, Metric, Step
@@ -25,22 +25,22 @@ _MOST_DIMENSIONS = 5
 _MINUTE_S = 60.0
 
 
-def rate_limit_by_key(node: Node, _: str) -> Step:
+def rate_limit_by_key(element: Element, _: str) -> Step:
     """`rate-limit-by-key`: requests a period."""
     given = fields.attributes(
-        node,
+        element,
         {"calls": fields.positive, "renewal-period": _renewal, "counter-key": fields.value},
         {"remaining-calls-header-name": fields.literal, "total-calls-header-name": fields.literal},
     )
-    fields.children(node, (), most=0)
+    fields.children(element, (), most=0)
 
     async def step(exchange: Exchange) -> None:
         counters = exchange.environment.counters
         key = given["counter-key"](exchange)
-        counter = counters[counters.rate(node.tag, key, given["calls"], given["renewal-period"])]
+        counter = counters[counters.rate(element.tag, key, given["calls"], given["renewal-period"])]
         if counter.room(exchange.now) < 1:
             wait = counter.wait_s(1, exchange.now)
-            error = LastError(node.tag, "RateLimitExceeded", "Rate limit is exceeded")
+            error = LastError(element.tag, "RateLimitExceeded", "Rate limit is exceeded")
             raise Failed(429, error, ("Retry-After", str(wait)))
         counter.take(1, exchange.now)
         _tell(exchange, given.get("remaining-calls-header-name"), counter.room(exchange.now))
@@ -56,10 +56,10 @@ def _renewal(text: Text) -> int:
     return seconds
 
 
-def llm_token_limit(node: Node, _: str) -> Step:
+def llm_token_limit(element: Element, _: str) -> Step:
     """`llm-token-limit`: tokens a minute, tokens a period, or both."""
     given = fields.attributes(
-        node,
+        element,
         {"counter-key": fields.value, "estimate-prompt-tokens": fields.one_of("true")},
         {
             "tokens-per-minute": fields.positive,
@@ -69,29 +69,29 @@ def llm_token_limit(node: Node, _: str) -> Step:
             "remaining-quota-tokens-header-name": fields.literal,
         },
     )
-    fields.children(node, (), most=0)
+    fields.children(element, (), most=0)
     per_minute, quota, period = (given.get(name) for name in ("tokens-per-minute", "token-quota", "token-quota-period"))
     if (quota is None) != (period is None):
-        raise PolicyFault(node.place, "token-quota and token-quota-period need each other")
+        raise PolicyFault(element.place, "token-quota and token-quota-period need each other")
     if per_minute is None and quota is None:
-        raise PolicyFault(node.place, f"<{node.tag}> limits nothing")
+        raise PolicyFault(element.place, f"<{element.tag}> limits nothing")
 
     async def step(exchange: Exchange) -> None:
         counters = exchange.environment.counters
         key = given["counter-key"](exchange)
         limits = []
         if per_minute is not None:
-            name = counters.rate(node.tag, key, per_minute, _MINUTE_S)
+            name = counters.rate(element.tag, key, per_minute, _MINUTE_S)
             limits.append((name, 429, "remaining-tokens-header-name"))
         if quota is not None:
-            name = counters.quota(node.tag, key, quota, Period(str(period)))
+            name = counters.quota(element.tag, key, quota, Period(str(period)))
             limits.append((name, 403, "remaining-quota-tokens-header-name"))
         estimate = estimate_prompt(exchange.request.body)
         for name, status, _ in limits:
             counter = counters[name]
             if counter.room(exchange.now) < max(estimate, 1):
                 wait = counter.wait_s(max(estimate, 1), exchange.now)
-                error = LastError(node.tag, "TokenLimitExceeded", "Token limit is exceeded")
+                error = LastError(element.tag, "TokenLimitExceeded", "Token limit is exceeded")
                 raise Failed(status, error, ("Retry-After", str(wait)))
         for name, _, header in limits:
             counters[name].take(estimate, exchange.now)
@@ -106,11 +106,11 @@ def llm_token_limit(node: Node, _: str) -> Step:
     return step
 
 
-def llm_emit_token_metric(node: Node, _: str) -> Step:
+def llm_emit_token_metric(element: Element, _: str) -> Step:
     """`llm-emit-token-metric`: three metrics a request, with dimensions of their own."""
-    given = fields.attributes(node, {"namespace": fields.literal})
+    given = fields.attributes(element, {"namespace": fields.literal})
     dimensions = []
-    for child in fields.children(node, ("dimension",), least=1, most=_MOST_DIMENSIONS):
+    for child in fields.children(element, ("dimension",), least=1, most=_MOST_DIMENSIONS):
         named = fields.attributes(child, {"name": fields.literal}, {"value": fields.value})
         if "value" not in named and named["name"] not in _DEFAULT_DIMENSIONS:
             raise PolicyFault(

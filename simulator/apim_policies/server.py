@@ -111,7 +111,7 @@ class _Connection:
 
     def _log_line(self, request: Request) -> dict[str, str]:
         """A request as the diagnostics would log it: key parameters hidden, no headers, no body."""
-        hidden = {api.key_query for api in self._gateway.service.apis}
+        hidden = {api.key_query for api in self._gateway.config.apis}
         query = "&".join(f"{name}={_HIDDEN if name in hidden else value}" for name, value in request.query)
         return {"method": request.method, "url": f"{request.path}?{query}" if query else request.path}
 

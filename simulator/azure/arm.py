@@ -1,4 +1,4 @@
-"""`python -m simulator.azure.arm`: a stand-in for Azure Resource Manager's HTTP face, over the simulated subscription.
+"""`python -m simulator.azure.arm`: a stand-in for Azure Resource Manager's HTTP api, over the simulated subscription.
 
 Only what `infra keys` and `infra products` ask for: lists of a service's products and subscriptions, their keys, and
 making a key anew. Anything else is 404 with a text that says so. It listens on loopback and checks no token, because
@@ -35,7 +35,7 @@ _ACTION: Final = re.compile(
 _KINDS: Final = {"products": "apimanagement:Product", "subscriptions": "apimanagement:Subscription"}
 
 
-class Face:
+class ArmApi:
     """Answers to requests; each is a status and a body."""
 
     def __init__(self, store: Store, page: int = PAGE) -> None:
@@ -89,13 +89,13 @@ def _shown(item: Resource) -> dict[str, Any]:
 
 def serve(store: Store, port: int = 0, page: int = PAGE) -> ThreadingHTTPServer:
     """A server on loopback; the caller runs and closes it."""
-    face = Face(store, page)
+    api = ArmApi(store, page)
 
     class Handler(BaseHTTPRequestHandler):
         def _respond(self) -> None:
             url = urlsplit(self.path)
             skip = int(parse_qs(url.query).get("$skip", ["0"])[0])
-            status, body = face.answer(self.command, url.path, skip)
+            status, body = api.answer(self.command, url.path, skip)
             content = b"" if status == 204 else json.dumps(body).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")

@@ -40,7 +40,7 @@ _BEHIND: Final = frozenset(
 
 
 @dataclass
-class Request:
+class ResourceRequest:
     """What the engine asks for; inputs may hold secrets."""
 
     schema: ResourceSchema
@@ -75,7 +75,7 @@ class Cloud:
             group = state.get(f"/subscriptions/{self.settings.subscription}/resourceGroups/{name}")
             return group.location if group else None
 
-    def create(self, request: Request) -> tuple[str, dict[str, Any]]:
+    def create(self, request: ResourceRequest) -> tuple[str, dict[str, Any]]:
         """Create a resource; returns its id and outputs with secret marks.
 
         Raises:
@@ -85,11 +85,11 @@ class Cloud:
         resource_id = path_of(request.schema).build(reveal(request.inputs), self.settings.subscription)
         return resource_id, self._write(request, Operation.CREATE, resource_id)
 
-    def update(self, request: Request) -> dict[str, Any]:
+    def update(self, request: ResourceRequest) -> dict[str, Any]:
         """PUT the whole resource again."""
         return self._write(request, Operation.UPDATE, request.id)
 
-    def read(self, request: Request) -> tuple[str, dict[str, Any]] | None:
+    def read(self, request: ResourceRequest) -> tuple[str, dict[str, Any]] | None:
         """Id in the service's spelling, and the resource as a GET shows it; `None` when it is not there."""
         with self.store.reading() as state:
             resource = state.get(request.id)
@@ -98,20 +98,20 @@ class Cloud:
             plain = restore(deepcopy(resource.properties), state.salt, request.inputs, request.old_outputs)
             return resource.id, mark(plain, request.inputs, secret_texts(request.inputs))
 
-    def delete(self, request: Request) -> None:
+    def delete(self, request: ResourceRequest) -> None:
         """Delete a resource; one that is not there is deleted already."""
         with self.store.reading() as state:
             if state.get(request.id) is None:
                 return
         self._run(request, Operation.DELETE, request.id)
 
-    def _write(self, request: Request, kind: Operation, resource_id: str) -> dict[str, Any]:
+    def _write(self, request: ResourceRequest, kind: Operation, resource_id: str) -> dict[str, Any]:
         outcome = self._run(request, kind, resource_id)
         if outcome.failure is not None:
             raise InitFailedError(resource_id, str(outcome.failure), outcome.outputs)
         return outcome.outputs
 
-    def _run(self, request: Request, kind: Operation, resource_id: str) -> _Outcome:
+    def _run(self, request: ResourceRequest, kind: Operation, resource_id: str) -> _Outcome:
         """Accept, wait, settle; an operation that need not wait is one transaction."""
         outcome = _Outcome()
         with self.store.transaction() as state:
@@ -143,7 +143,7 @@ class Cloud:
             raise outcome.refusal
         return outcome
 
-    def _begin(self, request: Request, kind: Operation, resource_id: str, state: State) -> _Running:
+    def _begin(self, request: ResourceRequest, kind: Operation, resource_id: str, state: State) -> _Running:
         op = self._op(request, kind, resource_id, state)
         record = OperationRecord(
             seq=len(state.operations) + 1,
@@ -158,7 +158,7 @@ class Cloud:
         state.operations.append(record)
         return _Running(op, request, record)
 
-    def _op(self, request: Request, kind: Operation, resource_id: str, state: State) -> Op:
+    def _op(self, request: ResourceRequest, kind: Operation, resource_id: str, state: State) -> Op:
         inputs = reveal(request.inputs)
         location = inputs.get("location") or ""
         if not location:
@@ -280,7 +280,7 @@ class _Running:
     """An operation on its way."""
 
     op: Op
-    request: Request
+    request: ResourceRequest
     record: OperationRecord
     fault: InjectedFault = field(default_factory=InjectedFault)
     late: PlainError | None = None

@@ -19,7 +19,7 @@ from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc, plugin_pb2, provid
 
 from simulator.azure import fault_injection, schema
 from simulator.azure.check import apply_defaults, failures
-from simulator.azure.cloud import Cloud, Request
+from simulator.azure.cloud import Cloud, ResourceRequest
 from simulator.azure.diff import Change, Kind, diff
 from simulator.azure.errors import SIMULATED, ArmError, InitFailedError, PlainError, SimulatorError
 from simulator.azure.functions import invoke
@@ -197,7 +197,7 @@ class SimulatedAzureNative(provider_pb2_grpc.ResourceProviderServicer):  # type:
         inputs = from_wire(request.properties)
         if request.preview:
             return provider_pb2.CreateResponse(properties=to_wire(preview_outputs(resource, inputs)))
-        resource_id, outputs = self.cloud.create(Request(resource, request.urn, inputs, request.timeout))
+        resource_id, outputs = self.cloud.create(ResourceRequest(resource, request.urn, inputs, request.timeout))
         return provider_pb2.CreateResponse(id=resource_id, properties=to_wire(outputs))
 
     @_guarded
@@ -207,7 +207,7 @@ class SimulatedAzureNative(provider_pb2_grpc.ResourceProviderServicer):  # type:
         inputs, olds = from_wire(request.news), from_wire(request.olds)
         if request.preview:
             return provider_pb2.UpdateResponse(properties=to_wire(preview_outputs(resource, inputs, olds)))
-        asked = Request(
+        asked = ResourceRequest(
             resource,
             request.urn,
             inputs,
@@ -223,7 +223,7 @@ class SimulatedAzureNative(provider_pb2_grpc.ResourceProviderServicer):  # type:
         """Refresh, import and `get`."""
         resource = schema.resource(_type_of(request))
         inputs, olds = from_wire(request.inputs), from_wire(request.properties)
-        asked = Request(resource, request.urn, inputs, id=request.id, old_outputs=olds)
+        asked = ResourceRequest(resource, request.urn, inputs, id=request.id, old_outputs=olds)
         found = self.cloud.read(asked)
         if found is None:
             return provider_pb2.ReadResponse(id="")
@@ -239,7 +239,7 @@ class SimulatedAzureNative(provider_pb2_grpc.ResourceProviderServicer):  # type:
         """Delete; gone already is fine."""
         resource = schema.resource(_type_of(request))
         inputs = from_wire(request.old_inputs)
-        self.cloud.delete(Request(resource, request.urn, inputs, request.timeout, id=request.id))
+        self.cloud.delete(ResourceRequest(resource, request.urn, inputs, request.timeout, id=request.id))
         return empty_pb2.Empty()
 
     @_guarded

@@ -17,9 +17,9 @@ import pytest
 from infra.rehearsal.record import RUN_COMMAND
 from plan import stack_file
 from plan.model import subscription_id
-from simulator.apim_policies.from_plan import service_of
+from simulator.apim_policies.from_plan import gateway_config_of
+from simulator.apim_policies.gateway_config import GatewayConfig
 from simulator.apim_policies.messages import Headers, Request
-from simulator.apim_policies.service import Service
 from simulator.azure.arm import serve
 from simulator.azure.store import Resource, Store
 from tests.engine.life import Life
@@ -65,7 +65,7 @@ def keys(life: Life) -> tuple[str, str]:
 
 def opens(life: Life, held: tuple[str, str], key: str) -> bool:
     """Whether the gateway's own policies, run in the policy lab over these keys, let a request with a key through."""
-    service: Service = service_of(life.plan(), backend_key="backend-key")
+    service: GatewayConfig = gateway_config_of(life.plan(), backend_key="backend-key")
     subscriptions = tuple(replace(each, keys=held) if each.id == SID else each for each in service.subscriptions)
     lab = Lab(replace(service, subscriptions=subscriptions))
     body = json.dumps({"model": "hl", "messages": [{"role": "user", "content": "Hi"}]}).encode()

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from huddle.local import service
-from huddle.local.layout import HUDDLE, Layout
+from huddle.local.files import HUDDLE, LocalPaths
 from tests import leash
 from tools import vllm_cpu
 from tools.deadlines import scaled
@@ -46,16 +46,16 @@ def vllm_python() -> Path:
 
 @dataclass(frozen=True)
 class LocalService:
-    """What `make local` runs, with the real vLLM: `huddle` is its command line, `layout` its files."""
+    """What `make local` runs, with the real vLLM: `huddle` is its command line, `paths` its files."""
 
-    layout: Layout
+    paths: LocalPaths
     engine: RealEngine
     environment: Mapping[str, str]
 
     def huddle(self, *words: str) -> "subprocess.CompletedProcess[str]":
         """Run `huddle` as somebody who has changed into its directory."""
         return subprocess.run(
-            [*HUDDLE, *words], cwd=self.layout.root.parent, env=self.environment, capture_output=True, text=True,
+            [*HUDDLE, *words], cwd=self.paths.root.parent, env=self.environment, capture_output=True, text=True,
             timeout=scaled(READY_S), check=False,
         )  # fmt: skip
 
@@ -71,17 +71,17 @@ def local_service(vllm_python: Path, tmp_path_factory: pytest.TempPathFactory) -
     )
     program.chmod(0o755)
     environment = {**os.environ, "HUDDLE_VLLM": str(program)}
-    layout = Layout(directory / ".local")
+    paths = LocalPaths(directory / ".local")
     stop = [*HUDDLE, "local", "stop"]
     with leash.when_killed(*stop, cwd=directory, env=environment):
         try:
             start = [*HUDDLE, "local", "start", "--device", "cpu", "--timeout", str(int(scaled(READY_S)))]
             done = subprocess.run(start, cwd=directory, env=environment, capture_output=True, text=True, check=False)
-            assert done.returncode == 0, done.stderr + service.tails(layout)
-            upstream = yaml.safe_load(layout.wrapper.read_text())["upstream"]
-            yield LocalService(layout, RealEngine(int(upstream.rpartition(":")[2]), vllm_python), environment)
+            assert done.returncode == 0, done.stderr + service.tails(paths)
+            upstream = yaml.safe_load(paths.wrapper.read_text())["upstream"]
+            yield LocalService(paths, RealEngine(int(upstream.rpartition(":")[2]), vllm_python), environment)
         finally:
-            service.stop(layout)
+            service.stop(paths)
 
 
 @pytest.fixture(scope="session")

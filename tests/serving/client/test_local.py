@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from huddle.local import service
-from huddle.local.layout import Layout
+from huddle.local.files import LocalPaths
 from huddle.local.supervisor import RESTARTS, YOUNG_S, objection
 from tests import leash
 from tools.deadlines import scaled, until
@@ -34,11 +34,11 @@ def world(bare: Shell) -> Iterator[Shell]:
     bare.env["HUDDLE_VLLM"] = str(program)
     with leash.when_killed(*HUDDLE, "local", "stop", cwd=bare.directory, env=bare.env):
         yield bare
-    service.stop(layout(bare))
+    service.stop(paths(bare))
 
 
-def layout(shell: Shell) -> Layout:
-    return Layout(shell.directory / ".local")
+def paths(shell: Shell) -> LocalPaths:
+    return LocalPaths(shell.directory / ".local")
 
 
 def test_it_starts_answers_and_stops(world: Shell) -> None:
@@ -74,31 +74,31 @@ def test_it_starts_answers_and_stops(world: Shell) -> None:
     assert f"it runs already, at {url}" in elsewhere and "make local-stop" in elsewhere
     assert json.loads(world.run("local", "status", "--json").stdout)["pids"] == found["pids"]
 
-    until(lambda: _kill_wrapper(layout(world)), "the supervisor gives up rather than turn in circles")
+    until(lambda: _kill_wrapper(paths(world)), "the supervisor gives up rather than turn in circles")
     until(lambda: not any(process.is_running() for process in processes), "the service has ended")
-    assert "giving up: wrapper ended with -9" in layout(world).log("supervisor").read_text()
+    assert "giving up: wrapper ended with -9" in paths(world).log("supervisor").read_text()
     assert world.run("local", "status").returncode == 1
 
     assert world.run("local", "start").returncode == 0
-    processes = service.processes(layout(world))
+    processes = service.processes(paths(world))
     assert (world.directory / ".local/key").read_text().strip() == key
     assert "stopped 4 processes" in world.run("local", "stop").stderr
     assert not any(process.is_running() for process in processes)
     assert "nothing was running" in world.run("local", "stop").stderr
 
 
-def _kill_wrapper(layout: Layout) -> bool:
+def _kill_wrapper(paths: LocalPaths) -> bool:
     """Once is enough while it is young, which on a busy machine it may no longer be. True when nothing runs."""
-    for process in service.processes(layout):
+    for process in service.processes(paths):
         with contextlib.suppress(psutil.Error):
             if "wrapper" in process.cmdline():
                 process.kill()
-    return not service.processes(layout)
+    return not service.processes(paths)
 
 
 def test_a_killed_supervisor_leaves_nothing_that_stop_does_not_end(world: Shell) -> None:
     assert world.run("local", "start", "--device", "cpu").returncode == 0
-    processes = service.processes(layout(world))
+    processes = service.processes(paths(world))
     processes[0].send_signal(signal.SIGKILL)
     assert world.run("local", "stop").returncode == 0
     until(lambda: not any(process.is_running() for process in processes), "all processes have ended")
@@ -110,22 +110,22 @@ def test_an_engine_that_dies_is_shown_with_its_last_words(world: Shell) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert "the engine cannot start: out of memory" in done.stderr
     assert "giving up: engine ended with 1" in done.stderr
-    assert service.processes(layout(world)) == []
+    assert service.processes(paths(world)) == []
 
 
 def test_one_look_in_vain_does_not_end_a_service(world: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """Seen once on a busy machine: the supervisor had just been started, and had no command line yet."""
     process = world.start("local", "start", "--device", "cpu", stdout=subprocess.DEVNULL)
-    until(layout(world).connection.exists, "the files are written")
-    until(lambda: service.supervised(layout(world)), "the supervisor runs")
+    until(paths(world).connection.exists, "the files are written")
+    until(lambda: service.supervised(paths(world)), "the supervisor runs")
     real, looks = service.supervised, []
 
-    def first_in_vain(where: Layout) -> bool:
+    def first_in_vain(where: LocalPaths) -> bool:
         looks.append(where)
         return len(looks) > 1 and real(where)
 
     monkeypatch.setattr(service, "supervised", first_in_vain)
-    assert service.wait(layout(world), scaled(120), lambda *_: None).ready
+    assert service.wait(paths(world), scaled(120), lambda *_: None).ready
     assert process.wait(scaled(120)) == 0
 
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from huddle import registry, tiny_model
 from huddle.models.cli import app
 from huddle.publish import writer
-from huddle.publish.layout import StoreLayout
+from huddle.publish.paths import StorePaths
 from huddle.publish.source import Source
 from huddle.publish.writer import Published
 from huddle.registry import Registry
@@ -32,7 +32,7 @@ def release(folder: Path, **files: bytes) -> Source:
     return Source("m", "Model-1B", {name: folder / name for name in files})
 
 
-def publish(made: Source, store: StoreLayout, **options: object) -> Published:
+def publish(made: Source, store: StorePaths, **options: object) -> Published:
     return writer.publish(made, store, reserve_bytes=0, **options)  # type: ignore[arg-type]
 
 
@@ -42,9 +42,9 @@ def known() -> Registry:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> StoreLayout:
+def store(tmp_path: Path) -> StorePaths:
     (tmp_path / "store").mkdir()
-    return StoreLayout(tmp_path / "store")
+    return StorePaths(tmp_path / "store")
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def files(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def run(store: StoreLayout, files: Path) -> Callable[..., dict]:
+def run(store: StorePaths, files: Path) -> Callable[..., dict]:
     """`huddle models …` on the store, with a model published in it."""
 
     def run(*words: str, code: int = 0) -> dict:

@@ -47,7 +47,7 @@ def test_the_head_writes_to_the_disk_that_its_udev_rule_names(be) -> None:
     be(HEAD)
     store = place.for_writing(None, None)
     assert isinstance(store, SharedDisk)
-    assert (store.device, store.layout.root) == (Path("/dev/disk/huddle/models"), Path("/mnt/models"))
+    assert (store.device, store.paths.root) == (Path("/dev/disk/huddle/models"), Path("/mnt/models"))
 
 
 def test_another_node_is_told_where_to_go(be) -> None:
@@ -66,7 +66,7 @@ def test_a_share_is_remounted_for_writing(be) -> None:
 def test_a_share_is_read_only_again_whatever_happens(be, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     done: list[str] = []
     monkeypatch.setattr(place.disk, "run", lambda *argv: done.append(argv[2]) or "")
-    store = Share(place.StoreLayout(tmp_path))
+    store = Share(place.StorePaths(tmp_path))
     with pytest.raises(ValueError, match="broken"), store.writable():
         assert done == ["remount,rw"]
         raise ValueError("broken")
@@ -78,7 +78,7 @@ def test_a_second_publication_to_a_share_does_not_take_the_first_ones_mount(
 ) -> None:
     done: list[str] = []
     monkeypatch.setattr(place.disk, "run", lambda *argv: done.append(argv[2]) or "")
-    store = Share(place.StoreLayout(tmp_path))
+    store = Share(place.StorePaths(tmp_path))
     with store.writable():
         with pytest.raises(HuddleError, match="another publication is running"), store.writable():
             pass

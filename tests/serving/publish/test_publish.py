@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 
 from huddle.models.cli import app
 from huddle.publish import hub, manifest, source, writer
-from huddle.publish.layout import ADOPTED, INCOMING, StoreLayout
 from huddle.publish.manifest import ManifestError
+from huddle.publish.paths import ADOPTED, INCOMING, StorePaths
 from huddle.publish.writer import NoSpaceError, PublishError
 from huddle.registry import Registry
 from tests.serving.publish.conftest import ALIAS, ALIAS_DIRECTORY, DIRECTORY, MODEL, publish, release
@@ -39,7 +39,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
-def test_what_is_published_is_what_was_given_with_a_manifest(known: Registry, store: StoreLayout, files: Path) -> None:
+def test_what_is_published_is_what_was_given_with_a_manifest(known: Registry, store: StorePaths, files: Path) -> None:
     done = publish(source.of_model(known.resolve(MODEL), files), store)
     public = store.public(DIRECTORY)
     assert public.is_symlink()
@@ -50,14 +50,14 @@ def test_what_is_published_is_what_was_given_with_a_manifest(known: Registry, st
     assert (found.digest, found.version) == (done.digest, done.version)
 
 
-def test_the_digest_is_what_sha256sum_says(store: StoreLayout, tmp_path: Path) -> None:
+def test_the_digest_is_what_sha256sum_says(store: StorePaths, tmp_path: Path) -> None:
     done = publish(release(tmp_path / "r", b=b"2", a=b"1"), store)
     listed = subprocess.run(["sha256sum", "a", "b"], cwd=tmp_path / "r", capture_output=True, check=True).stdout
     summed = subprocess.run(["sha256sum"], input=listed, capture_output=True, check=True).stdout
     assert done.digest == "sha256:" + summed.decode().split()[0]
 
 
-def test_the_same_again_changes_nothing(store: StoreLayout, tmp_path: Path) -> None:
+def test_the_same_again_changes_nothing(store: StorePaths, tmp_path: Path) -> None:
     made = release(tmp_path / "r", a=b"1")
     first = publish(made, store)
     before = store.public("Model-1B").lstat().st_mtime_ns
@@ -67,7 +67,7 @@ def test_the_same_again_changes_nothing(store: StoreLayout, tmp_path: Path) -> N
     assert store.known("Model-1B") == (first.version,)
 
 
-def test_the_version_before_is_kept_and_older_ones_go(store: StoreLayout, tmp_path: Path) -> None:
+def test_the_version_before_is_kept_and_older_ones_go(store: StorePaths, tmp_path: Path) -> None:
     done = [publish(release(tmp_path / "r", a=bytes([number])), store) for number in range(3)]
     assert set(store.known("Model-1B")) == {done[1].version, done[2].version}
     assert store.previous("Model-1B") == done[1].version
@@ -85,7 +85,7 @@ def test_killed_at_any_step_readers_see_the_old_version_or_the_new_one(
 ) -> None:
     """Twice killed, then left alone: never a mixture, and in the end the new one, with the old one kept."""
     folder = tmp_path_factory.mktemp("kill")
-    store = StoreLayout(folder / "store")
+    store = StorePaths(folder / "store")
     store.root.mkdir()
     publish(release(folder / "old", **old), store)
     made, public = release(folder / "new", **new), store.public("Model-1B")
@@ -108,7 +108,7 @@ def test_killed_at_any_step_readers_see_the_old_version_or_the_new_one(
         assert contents(store.version("Model-1B", kept)) == old
 
 
-def test_a_publication_that_was_cut_off_goes_on_where_it_was(store: StoreLayout, tmp_path: Path) -> None:
+def test_a_publication_that_was_cut_off_goes_on_where_it_was(store: StorePaths, tmp_path: Path) -> None:
     made, copied = release(tmp_path / "r", a=b"1", b=b"2"), []
 
     def cut_at(name: str) -> Callable[[str], None]:
@@ -126,7 +126,7 @@ def test_a_publication_that_was_cut_off_goes_on_where_it_was(store: StoreLayout,
 
 
 def test_what_counts_as_copied_is_on_the_disk(
-    store: StoreLayout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: StorePaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a power cut the next attempt does not copy it again."""
     synced, fsync = [], os.fsync
@@ -146,7 +146,7 @@ def test_what_counts_as_copied_is_on_the_disk(
     assert content < record
 
 
-def test_a_file_that_was_replaced_since_the_cut_is_copied_again(store: StoreLayout, tmp_path: Path) -> None:
+def test_a_file_that_was_replaced_since_the_cut_is_copied_again(store: StorePaths, tmp_path: Path) -> None:
     made = release(tmp_path / "r", a=b"1", b=b"2")
 
     def cut(said: str) -> None:
@@ -160,7 +160,7 @@ def test_a_file_that_was_replaced_since_the_cut_is_copied_again(store: StoreLayo
 
 
 def test_a_store_that_is_too_small_is_said_with_what_is_missing(
-    store: StoreLayout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: StorePaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = release(tmp_path / "r", a=b"x" * 1024**2)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=512 * 1024**2))
@@ -171,7 +171,7 @@ def test_a_store_that_is_too_small_is_said_with_what_is_missing(
     assert not (store.versions("Model-1B") / INCOMING).exists()
 
 
-def test_a_disk_that_reads_back_something_else_is_noticed(store: StoreLayout, tmp_path: Path) -> None:
+def test_a_disk_that_reads_back_something_else_is_noticed(store: StorePaths, tmp_path: Path) -> None:
     made = release(tmp_path / "r", a=b"1")
 
     def spoil(said: str) -> None:
@@ -186,7 +186,7 @@ def test_a_disk_that_reads_back_something_else_is_noticed(store: StoreLayout, tm
 
 
 def test_a_source_that_changes_meanwhile_is_noticed(
-    store: StoreLayout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: StorePaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, real = release(tmp_path / "r", a=b"1"), writer._copy_file
 
@@ -200,7 +200,7 @@ def test_a_source_that_changes_meanwhile_is_noticed(
         publish(made, store)
 
 
-def test_another_digest_than_the_registrys_is_not_published(store: StoreLayout, tmp_path: Path) -> None:
+def test_another_digest_than_the_registrys_is_not_published(store: StorePaths, tmp_path: Path) -> None:
     made = release(tmp_path / "r", a=b"1")
     with pytest.raises(PublishError, match=r"the registry says sha256:0{64}; they are another revision or damaged"):
         publish(made, store, expected_digest=f"sha256:{'0' * 64}")
@@ -209,7 +209,7 @@ def test_another_digest_than_the_registrys_is_not_published(store: StoreLayout, 
     assert publish(made, store, expected_digest=right).changed
 
 
-def test_a_directory_that_somebody_made_by_hand_becomes_the_version_before(store: StoreLayout, tmp_path: Path) -> None:
+def test_a_directory_that_somebody_made_by_hand_becomes_the_version_before(store: StorePaths, tmp_path: Path) -> None:
     by_hand = store.public("Model-1B")
     by_hand.mkdir()
     (by_hand / "a").write_bytes(b"0")
@@ -221,7 +221,7 @@ def test_a_directory_that_somebody_made_by_hand_becomes_the_version_before(store
 
 class TestManifest:
     @pytest.fixture
-    def version(self, store: StoreLayout, tmp_path: Path) -> Path:
+    def version(self, store: StorePaths, tmp_path: Path) -> Path:
         publish(release(tmp_path / "r", a=b"1"), store)
         return store.public("Model-1B").resolve()
 
@@ -248,7 +248,7 @@ class TestAlias:
     """As it was: `huddle-ai/language/hl` links to the base's files, with a prompt and a card of its own."""
 
     def test_it_links_to_its_bases_files_and_brings_its_own(
-        self, run: Callable, store: StoreLayout, files: Path
+        self, run: Callable, store: StorePaths, files: Path
     ) -> None:
         run("publish", ALIAS)
         public = store.public(ALIAS_DIRECTORY)
@@ -259,14 +259,14 @@ class TestAlias:
         manifest.verify(manifest.read(public), public)
 
     def test_the_links_hold_wherever_the_store_is_mounted(
-        self, run: Callable, store: StoreLayout, tmp_path: Path
+        self, run: Callable, store: StorePaths, tmp_path: Path
     ) -> None:
         run("publish", ALIAS)
         elsewhere = tmp_path / "mnt"
         store.root.rename(elsewhere)
         assert (elsewhere / ALIAS_DIRECTORY / "config.json").read_text(encoding="utf-8")
 
-    def test_a_new_base_takes_its_published_aliases_along(self, run: Callable, store: StoreLayout, files: Path) -> None:
+    def test_a_new_base_takes_its_published_aliases_along(self, run: Callable, store: StorePaths, files: Path) -> None:
         run("publish", ALIAS)
         (files / "generation_config.json").write_text('{"new": true}', encoding="utf-8")
         done = run("publish", MODEL, "--from", str(files))
@@ -274,7 +274,7 @@ class TestAlias:
         assert "new" in (store.public(ALIAS_DIRECTORY) / "generation_config.json").read_text(encoding="utf-8")
 
     def test_an_aliass_own_prompt_survives_a_new_base(
-        self, run: Callable, store: StoreLayout, files: Path, tmp_path: Path
+        self, run: Callable, store: StorePaths, files: Path, tmp_path: Path
     ) -> None:
         own = tmp_path / "own"
         own.mkdir()
@@ -285,7 +285,7 @@ class TestAlias:
         assert (store.public(ALIAS_DIRECTORY) / "system_prompt.txt").read_text(encoding="utf-8") == "mine"
 
     def test_a_base_version_that_an_alias_links_to_is_kept(
-        self, run: Callable, store: StoreLayout, known: Registry, files: Path
+        self, run: Callable, store: StorePaths, known: Registry, files: Path
     ) -> None:
         """Even where the alias is not taken along, as when the registry has dropped it since."""
         run("publish", ALIAS)
@@ -298,9 +298,9 @@ class TestAlias:
 
     def test_an_alias_without_its_base_is_refused(self, run: Callable, known: Registry, tmp_path: Path) -> None:
         with pytest.raises(source.SourceError, match=f"alias of {MODEL}, which is not published yet"):
-            source.of_alias(known, known.resolve(ALIAS), None, StoreLayout(tmp_path))
+            source.of_alias(known, known.resolve(ALIAS), None, StorePaths(tmp_path))
 
-    def test_a_base_with_aliases_is_not_removed(self, run: Callable, store: StoreLayout) -> None:
+    def test_a_base_with_aliases_is_not_removed(self, run: Callable, store: StorePaths) -> None:
         run("publish", ALIAS)
         with pytest.raises(Exception, match=f"{ALIAS} links to the files of {MODEL}; remove that first"):
             run("remove", MODEL, code=2)
@@ -308,7 +308,7 @@ class TestAlias:
         run("remove", MODEL)
         assert run("published") == []
 
-    def test_the_version_before_can_be_taken_back(self, run: Callable, store: StoreLayout, files: Path) -> None:
+    def test_the_version_before_can_be_taken_back(self, run: Callable, store: StorePaths, files: Path) -> None:
         first = store.current(DIRECTORY)
         (files / "generation_config.json").write_text('{"new": true}', encoding="utf-8")
         second = run("publish", MODEL, "--from", str(files))["published"][0]["version"]
@@ -328,14 +328,14 @@ class TestAlias:
     ],
 )
 def test_what_cannot_be_published_is_one_sentence_and_touches_nothing(
-    words: list[str], sentence: str, store: StoreLayout, files: Path
+    words: list[str], sentence: str, store: StorePaths, files: Path
 ) -> None:
     done = CliRunner().invoke(app, [word.format(files=files) for word in words] + ["--store", str(store.root)])
     assert sentence in str(done.exception)
     assert list(store.root.iterdir()) == []
 
 
-def test_files_that_no_engine_could_load_are_refused(store: StoreLayout, files: Path) -> None:
+def test_files_that_no_engine_could_load_are_refused(store: StorePaths, files: Path) -> None:
     (files / "model.safetensors").write_bytes(b"short")
     done = CliRunner().invoke(app, ["publish", MODEL, "--from", str(files), "--store", str(store.root)])
     assert "is not a safetensors file" in str(done.exception)
@@ -368,7 +368,7 @@ def test_a_refusal_of_the_hub_says_what_to_do(known: Registry, tmp_path: Path) -
         hub.download(known.resolve(MODEL).model, program=program, token_file=tmp_path / "no", scratch=tmp_path / "s")
 
 
-def test_a_person_is_told_what_nodes_do_with_it(store: StoreLayout, files: Path) -> None:
+def test_a_person_is_told_what_nodes_do_with_it(store: StorePaths, files: Path) -> None:
     words = ["publish", MODEL, "--from", str(files), "--store", str(store.root)]
     first, again = (CliRunner().invoke(app, words).stdout.splitlines() for _ in range(2))
     assert first[-1].startswith("nodes take it when a bundle is applied to them")

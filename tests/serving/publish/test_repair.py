@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from huddle.errors import HuddleError
 from huddle.models.cli import app
 from huddle.publish import manifest
-from huddle.publish.layout import StoreLayout
+from huddle.publish.paths import StorePaths
 from tests.serving.publish.conftest import ALIAS, ALIAS_DIRECTORY, DIRECTORY, MODEL, publish, release
 
 
@@ -36,7 +36,7 @@ def make_a_link(path: Path) -> None:
     path.symlink_to("elsewhere")
 
 
-def check(store: StoreLayout, directory: str = "Model-1B") -> None:
+def check(store: StorePaths, directory: str = "Model-1B") -> None:
     public = store.public(directory)
     manifest.verify(manifest.read(public), public)
 
@@ -44,7 +44,7 @@ def check(store: StoreLayout, directory: str = "Model-1B") -> None:
 @pytest.mark.parametrize("damage", [flip, lose, shorten, make_a_link])
 @pytest.mark.parametrize("name", ["a", "deep/b", manifest.FILE])
 def test_the_same_again_replaces_what_is_damaged_and_nothing_else(
-    damage: Callable[[Path], None], name: str, store: StoreLayout, tmp_path: Path
+    damage: Callable[[Path], None], name: str, store: StorePaths, tmp_path: Path
 ) -> None:
     made = release(tmp_path / "r", **{"a": b"first", "deep/b": b"second", "c": b"third"})
     first = publish(made, store)
@@ -60,7 +60,7 @@ def test_the_same_again_replaces_what_is_damaged_and_nothing_else(
 
 
 def test_cut_off_while_it_replaces_the_next_publication_finishes(
-    store: StoreLayout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: StorePaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = release(tmp_path / "r", a=b"first", b=b"second")
     folder = store.version("Model-1B", publish(made, store).version)
@@ -81,7 +81,7 @@ def test_cut_off_while_it_replaces_the_next_publication_finishes(
     check(store)
 
 
-def test_what_cannot_be_replaced_is_said(store: StoreLayout, tmp_path: Path) -> None:
+def test_what_cannot_be_replaced_is_said(store: StorePaths, tmp_path: Path) -> None:
     made = release(tmp_path / "r", a=b"first")
     folder = store.version("Model-1B", publish(made, store).version)
     (folder / "a").unlink()
@@ -92,7 +92,7 @@ def test_what_cannot_be_replaced_is_said(store: StoreLayout, tmp_path: Path) -> 
         publish(made, store)
 
 
-def test_the_command_says_that_it_has_repaired(store: StoreLayout, files: Path, run: Callable) -> None:
+def test_the_command_says_that_it_has_repaired(store: StorePaths, files: Path, run: Callable) -> None:
     flip(store.public(DIRECTORY) / "model.safetensors")
     with pytest.raises(HuddleError, match="differs from the manifest; publish the model again"):
         run("verify", MODEL, code=2)
@@ -101,7 +101,7 @@ def test_the_command_says_that_it_has_repaired(store: StoreLayout, files: Path, 
     run("verify", MODEL)
 
 
-def test_a_repaired_base_is_repaired_for_its_aliases(store: StoreLayout, files: Path, run: Callable) -> None:
+def test_a_repaired_base_is_repaired_for_its_aliases(store: StorePaths, files: Path, run: Callable) -> None:
     run("publish", ALIAS)
     flip(store.public(DIRECTORY) / "model.safetensors")
     done = run("publish", MODEL, "--from", str(files))["published"]
@@ -111,7 +111,7 @@ def test_a_repaired_base_is_repaired_for_its_aliases(store: StoreLayout, files: 
 
 @pytest.mark.parametrize("name", ["system_prompt.txt", manifest.FILE])
 def test_an_aliass_own_damaged_files_are_not_taken_for_new_ones(
-    name: str, store: StoreLayout, tmp_path: Path, run: Callable
+    name: str, store: StorePaths, tmp_path: Path, run: Callable
 ) -> None:
     """Where an alias is published again without files, its published ones are the source: they must be whole."""
     own = tmp_path / "own"

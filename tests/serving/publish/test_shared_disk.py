@@ -18,7 +18,7 @@ import pytest
 from huddle.errors import HuddleError
 from huddle.publish import disk, manifest, writer
 from huddle.publish.disk import DiskError
-from huddle.publish.layout import StoreLayout
+from huddle.publish.paths import StorePaths
 from huddle.publish.session import SharedDisk
 from huddle.publish.source import Source
 
@@ -41,7 +41,7 @@ class Hosts:
     def publish(self, folder: Path, **options: object) -> None:
         files = {path.name: path for path in folder.iterdir()}
         with self.loader.writable():
-            writer.publish(Source("m", "Model-1B", files), self.loader.layout, reserve_bytes=0, **options)  # type: ignore[arg-type]
+            writer.publish(Source("m", "Model-1B", files), self.loader.paths, reserve_bytes=0, **options)  # type: ignore[arg-type]
 
     def mount_other(self) -> None:
         """As a node mounts it: read-only, without replaying the journal."""
@@ -67,7 +67,7 @@ def hosts(tmp_path: Path) -> Iterator[Hosts]:
     mounts = [tmp_path / "models", tmp_path / "other"]
     for folder in mounts:
         folder.mkdir()
-    loader = SharedDisk(StoreLayout(mounts[0]), devices[0], devices[0], tmp_path / "lock")
+    loader = SharedDisk(StorePaths(mounts[0]), devices[0], devices[0], tmp_path / "lock")
     try:
         yield Hosts(image, loader, devices[1], mounts[1])
     finally:
@@ -92,7 +92,7 @@ def test_a_publication_reaches_the_other_node_whole_and_leaves_the_disk_read_onl
     assert superblock is not None
     assert (superblock.label, superblock.needs_recovery) == (disk.LABEL, False)
     assert disk.writer(hosts.loader.device, superblock) is None
-    assert "ro," in sh("findmnt", "--noheadings", "--output", "OPTIONS", hosts.loader.layout.root)
+    assert "ro," in sh("findmnt", "--noheadings", "--output", "OPTIONS", hosts.loader.paths.root)
     hosts.mount_other()
     first = hosts.read_other()
     assert first == {path.name: path.read_bytes() for path in release.iterdir()}
@@ -160,10 +160,10 @@ def test_a_full_disk_is_said_and_the_old_version_still_counts(hosts: Hosts, rele
     (release / "weights").write_bytes(os.urandom(70 * 1024**2))
     with pytest.raises(writer.NoSpaceError, match=r"lacks 0\.\d GiB for m"):
         hosts.publish(release)
-    version = StoreLayout(hosts.loader.layout.root).current("Model-1B")
+    version = StorePaths(hosts.loader.paths.root).current("Model-1B")
     assert version is not None
     manifest.verify(
-        manifest.read(hosts.loader.layout.version("Model-1B", version)), hosts.loader.layout.public("Model-1B")
+        manifest.read(hosts.loader.paths.version("Model-1B", version)), hosts.loader.paths.public("Model-1B")
     )
 
 
@@ -175,17 +175,17 @@ def test_a_disk_that_fills_up_while_copying_is_said(
     monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": 2**40}))
     with pytest.raises(writer.PublishError, match=r"weights: cannot be written \(No space left on device\)"):
         hosts.publish(release)
-    assert (hosts.loader.layout.public("Model-1B") / "config.json").is_file()
+    assert (hosts.loader.paths.public("Model-1B") / "config.json").is_file()
 
 
 def test_only_a_blank_disk_that_is_named_is_formatted(hosts: Hosts, release: Path) -> None:
-    unnamed = SharedDisk(hosts.loader.layout, hosts.loader.device, None, hosts.loader.lock)
+    unnamed = SharedDisk(hosts.loader.paths, hosts.loader.device, None, hosts.loader.lock)
     with (
         pytest.raises(DiskError, match=r"is blank and no model store; nothing was written; .*--format /dev/loop"),
         unnamed.writable(),
     ):
         pass
-    wrong = SharedDisk(hosts.loader.layout, hosts.loader.device, hosts.other_mount, hosts.loader.lock)
+    wrong = SharedDisk(hosts.loader.paths, hosts.loader.device, hosts.other_mount, hosts.loader.lock)
     with pytest.raises(DiskError, match=r"--format names .*, the model disk is"), wrong.writable():
         pass
     assert disk.signatures(hosts.loader.device) == ""
@@ -211,7 +211,7 @@ def test_a_disk_with_somebodys_data_is_refused(hosts: Hosts, kind: str) -> None:
 
 def test_a_store_in_use_is_not_pulled_away(hosts: Hosts, release: Path) -> None:
     hosts.publish(release)
-    holder = subprocess.Popen(["sleep", "60"], cwd=hosts.loader.layout.root)
+    holder = subprocess.Popen(["sleep", "60"], cwd=hosts.loader.paths.root)
     try:
         with pytest.raises(DiskError, match=rf"is in use by sleep \({holder.pid}\); end that and publish again"):
             hosts.publish(release)
@@ -247,7 +247,7 @@ def test_a_sandboxed_service_does_not_hold_the_store_but_a_bind_mount_of_its_own
     shared_folder: None, hosts: Hosts, release: Path
 ) -> None:
     hosts.publish(release)
-    root = hosts.loader.layout.root
+    root = hosts.loader.paths.root
     with sandboxed(f"test -e {root}/Model-1B"):
         hosts.publish(release)
     with sandboxed(f"mount --bind {root} {root}") as holder:

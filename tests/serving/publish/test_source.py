@@ -11,7 +11,7 @@ import pytest
 
 from cloud_init.huddle_apply.copies import RECORD
 from huddle.publish import manifest, source
-from huddle.publish.layout import StoreLayout
+from huddle.publish.paths import StorePaths
 from huddle.registry import Registry
 from tests.serving.publish.conftest import MODEL, publish
 
@@ -40,7 +40,7 @@ def test_a_link_to_a_folder_above_is_refused(known: Registry, files: Path) -> No
         source.of_model(known.resolve(MODEL), files)
 
 
-def test_a_nodes_copy_is_published_without_its_marks(known: Registry, store: StoreLayout, files: Path) -> None:
+def test_a_nodes_copy_is_published_without_its_marks(known: Registry, store: StorePaths, files: Path) -> None:
     """Its record would make half a copy of it look whole on the next node."""
     plain = publish(source.of_model(known.resolve(MODEL), files), store)
     for name in (RECORD, manifest.FILE, "model.safetensors.0123.partial"):

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from cloud_init.huddle_apply.layout import Layout
 from cloud_init.huddle_apply.ledger import Ledger, State
+from cloud_init.huddle_apply.paths import NodePaths
 from huddle.probe import verdict
 from huddle.status import report
 from huddle.status.cli import app
@@ -22,8 +22,8 @@ BUNDLE = "ab" * 32
 
 @pytest.fixture
 def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sources:
-    layout = Layout(tmp_path)
-    found = Sources(layout.status, layout.current, tmp_path / "run/verdict.json")
+    paths = NodePaths(tmp_path)
+    found = Sources(paths.status, paths.current, tmp_path / "run/verdict.json")
     found.verdict.parent.mkdir()
     monkeypatch.setattr(Sources, "__init__", lambda self: self.__dict__.update(found.__dict__))
     return found
@@ -39,7 +39,7 @@ def ledger(tmp_path: Path, sources: Sources) -> Ledger:
     folder = sources.current / "nodes" / NODE
     folder.mkdir(parents=True)
     (folder / "node.json").write_text(json.dumps(facts), encoding="utf-8")
-    made = Ledger(Layout(tmp_path), NODE, BUNDLE)
+    made = Ledger(NodePaths(tmp_path), NODE, BUNDLE)
     with made.phase("libraries"):
         pass
     with made.phase("readiness"):

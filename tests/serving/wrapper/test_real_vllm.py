@@ -364,15 +364,15 @@ async def test_the_openai_sdk_and_the_books_agree(make_wrapper: MakeWrapper, rea
 
 def test_what_make_local_runs_answers_through_its_wrapper_and_leaves_nothing(local_service: LocalService) -> None:
     """A streamed answer by the SDK, the examples as the README's reader would run them; last here, as it stops it."""
-    layout = local_service.layout
-    found = service.processes(layout)
+    paths = local_service.paths
+    found = service.processes(paths)
     family = {process for each in found for process in (each, *each.children(recursive=True))}
-    ask = Client(connection_file=layout.connection, environ={}).openai.chat.completions.with_streaming_response.create
+    ask = Client(connection_file=paths.connection, environ={}).openai.chat.completions.with_streaming_response.create
     with ask(model="tiny", messages=USER, max_tokens=8, stream=True) as response:  # type: ignore[arg-type]
         assert response.headers["x-huddle-prompt-id"] == "tiny"  # the server's prompt was put before it
         assert "data: [DONE]" in list(response.iter_lines())
-    url = yaml.safe_load(layout.connection.read_text())["base_url"]
-    key = layout.connection.with_name("key").read_text().strip()
+    url = yaml.safe_load(paths.connection.read_text())["base_url"]
+    key = paths.connection.with_name("key").read_text().strip()
     environment = {**local_service.environment, "OPENAI_BASE_URL": url, "OPENAI_API_KEY": key}
     for example in ("chat.py", "streaming.py", "tools.py"):
         line = [sys.executable, str(ROOT / "examples" / example)]

@@ -11,11 +11,11 @@ from urllib.parse import urlsplit
 from plan.model_azure import AzurePlan
 from simulator.apim_policies.counters import Algorithm, Counters
 from simulator.apim_policies.exchange import Environment, Metric
-from simulator.apim_policies.from_plan import service_of
+from simulator.apim_policies.from_plan import gateway_config_of
 from simulator.apim_policies.gateway import Gateway
+from simulator.apim_policies.gateway_config import GatewayConfig, Subscription, SubscriptionScope
 from simulator.apim_policies.messages import Headers, Request, Response
 from simulator.apim_policies.pool import Backends
-from simulator.apim_policies.service import Reach, Service, Subscription
 from tests.unit import builders
 
 BACKEND_KEY = "backend-key-0123456789abcdef"
@@ -52,13 +52,13 @@ def plan(**gateway: Any) -> AzurePlan:
     return builders.plan("dev", gateway={"products": PRODUCTS, "cors_origins": [ORIGIN], **extra_apis, **gateway})
 
 
-def service(algorithm: Algorithm = Algorithm.SLIDING_WINDOW, **gateway: Any) -> Service:
+def service(algorithm: Algorithm = Algorithm.SLIDING_WINDOW, **gateway: Any) -> GatewayConfig:
     """The gateway of the plan, with keys that the program would never make, but an operator may."""
-    made = service_of(plan(**gateway), backend_key=BACKEND_KEY, keys=KEYS)
+    made = gateway_config_of(plan(**gateway), backend_key=BACKEND_KEY, keys=KEYS)
     foreign = (
-        Subscription("master", Reach.ALL_APIS, "", (ALL_ACCESS_KEY,)),
-        Subscription("somebodys", Reach.API, made.apis[0].id, (API_KEY,)),
-        Subscription("suspended", Reach.PRODUCT, "developers", (IDLE_KEY,), active=False),
+        Subscription("master", SubscriptionScope.ALL_APIS, "", (ALL_ACCESS_KEY,)),
+        Subscription("somebodys", SubscriptionScope.API, made.apis[0].id, (API_KEY,)),
+        Subscription("suspended", SubscriptionScope.PRODUCT, "developers", (IDLE_KEY,), active=False),
     )
     return replace(made, algorithm=algorithm, subscriptions=(*made.subscriptions, *foreign))
 
@@ -145,7 +145,7 @@ class Answered:
 class Lab:
     """A gateway, what its backends got, and the seconds that it waited. `made` spares reading the policies again."""
 
-    service: Service
+    service: GatewayConfig
     made: Gateway | None = None
     now: float = START
     sent: list[tuple[str, Request, float]] = field(default_factory=list)

@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import Protocol
 
 from huddle.wrapper.errors import ErrorType
-from simulator.apim_policies.service import DEFAULT_POLICY
+from simulator.apim_policies.gateway_config import DEFAULT_POLICY
 
 from .lab import Answered, Lab
 

@@ -15,7 +15,7 @@ import pytest
 from gateway_policies.rules import violations
 from gateway_policies.source import PolicyFault
 from simulator.apim_policies.gateway import Gateway
-from simulator.apim_policies.service import DEFAULT_POLICY, Service
+from simulator.apim_policies.gateway_config import DEFAULT_POLICY, GatewayConfig
 
 from .lab import Lab, service
 from .mutants import altered, mutants
@@ -42,26 +42,26 @@ ONLY_THE_CHECKER_SEES = {
 }
 
 
-def with_api(text: str) -> Service:
+def with_api(text: str) -> GatewayConfig:
     return replace(SERVICE, apis=(replace(SERVICE.apis[0], policy=text), *SERVICE.apis[1:]))
 
 
-def with_bearer(text: str) -> Service:
+def with_bearer(text: str) -> GatewayConfig:
     return replace(SERVICE, apis=(*SERVICE.apis[:2], replace(SERVICE.apis[2], policy=text)))
 
 
-def with_rewrite(text: str) -> Service:
+def with_rewrite(text: str) -> GatewayConfig:
     azure = SERVICE.apis[1]
     operations = (replace(each, policy=text) if each.id == "create-embedding" else each for each in azure.operations)
     return replace(SERVICE, apis=(SERVICE.apis[0], replace(azure, operations=tuple(operations)), SERVICE.apis[2]))
 
 
-def with_product(text: str) -> Service:
+def with_product(text: str) -> GatewayConfig:
     changed = (replace(product, policy=text) if product.id == "developers" else product for product in SERVICE.products)
     return replace(SERVICE, products=tuple(changed))
 
 
-def breaks(mutated: Service) -> str | None:
+def breaks(mutated: GatewayConfig) -> str | None:
     """The first promise that a mutant breaks; None for a survivor."""
     made: dict[str, Gateway] = {}
 
@@ -80,7 +80,7 @@ def breaks(mutated: Service) -> str | None:
     return None
 
 
-def survivors(text: str, install: Callable[[str], Service]) -> dict[str, str]:
+def survivors(text: str, install: Callable[[str], GatewayConfig]) -> dict[str, str]:
     return {name: mutant for name, mutant in _own(mutants(text), text) if breaks(install(mutant)) is None}
 
 
@@ -99,7 +99,7 @@ def _own(found: Iterable[tuple[str, str]], text: str) -> Iterator[tuple[str, str
     ids=["api", "product", "bearer", "rewrite"],
 )
 def test_every_element_and_attribute_is_needed(
-    text: str, install: Callable[[str], Service], expected: set[str]
+    text: str, install: Callable[[str], GatewayConfig], expected: set[str]
 ) -> None:
     left = survivors(text, install)
     assert set(left) == expected
@@ -112,7 +112,9 @@ def test_every_element_and_attribute_is_needed(
     [(API, with_api, {NEVER_WAITED}), (PRODUCT, with_product, set()), (BEARER, with_bearer, set())],
     ids=["api", "product", "bearer"],
 )
-def test_every_number_and_word_is_needed(text: str, install: Callable[[str], Service], expected: set[str]) -> None:
+def test_every_number_and_word_is_needed(
+    text: str, install: Callable[[str], GatewayConfig], expected: set[str]
+) -> None:
     found = _own(altered(text), text)
     assert {name for name, mutant in found if breaks(install(mutant)) is None} == expected
 

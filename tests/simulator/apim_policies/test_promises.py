@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.apim_policies.service import DEFAULT_POLICY
+from simulator.apim_policies.gateway_config import DEFAULT_POLICY
 
 from .lab import Lab, service
 from .scenarios import SCENARIOS

@@ -22,7 +22,7 @@ from typing import Any
 from cloud_init.bundle import Piece, archive, contents, seal
 from cloud_init.huddle_apply import main as program
 from cloud_init.huddle_apply.copies import Copies
-from cloud_init.huddle_apply.layout import Layout
+from cloud_init.huddle_apply.paths import NodePaths
 from tests.unit.cloud_init.rendered import built
 
 BUILT_FOR = "huddleai-h100-node-1"
@@ -136,18 +136,18 @@ class FakeNode:
     requests: list[dict[str, Any]] = field(default_factory=list)
 
     @property
-    def layout(self) -> Layout:
-        return Layout(self.root)
+    def paths(self) -> NodePaths:
+        return NodePaths(self.root)
 
     @property
     def copies(self) -> Copies:
         """Of the model that it serves."""
-        return Copies.of(self.layout, MODEL)
+        return Copies.of(self.paths, MODEL)
 
     @property
     def store(self) -> Path:
         """The model in the store, as somebody put it there by hand."""
-        return self.layout.model_store / MODEL
+        return self.paths.model_store / MODEL
 
     @property
     def environment(self) -> dict[str, str]:
@@ -167,13 +167,13 @@ class FakeNode:
 
     def take_piece(self, piece: Piece, content: bytes | None = None) -> None:
         """Put a piece where its run command does."""
-        path = self.layout.parts / piece.relative
+        path = self.paths.parts / piece.relative
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(piece.content if content is None else content)
 
     def unpack(self, bundle: Delivered) -> None:
         """What huddle-apply of day 0 does, and its libraries as if they were installed."""
-        folder = self.layout.bundles / bundle.digest
+        folder = self.paths.bundles / bundle.digest
         for path, content in bundle.files.items():
             target = folder / path
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -185,7 +185,7 @@ class FakeNode:
         """An environment for the bundle's locks is there already."""
         lock = bundle.files["requirements/engine.lock"]
         name = f"engine-{sha256(lock).hexdigest()[:12]}"
-        made = self.layout.venvs / name
+        made = self.paths.venvs / name
         made.mkdir(parents=True, exist_ok=True)
         (made / ".complete").touch()
 
@@ -197,10 +197,10 @@ class FakeNode:
         return [line for line in lines if any(line.split()[1] == verb for verb in verbs)]
 
     def status(self) -> dict[str, Any]:
-        return json.loads(self.layout.status.read_text(encoding="utf-8"))
+        return json.loads(self.paths.status.read_text(encoding="utf-8"))
 
     def serving(self) -> str | None:
-        return self.layout.serving_digest()
+        return self.paths.serving_digest()
 
     def set(self, name: str, text: str) -> None:
         """Turn a knob: gpus, cloud-init, packages, enabled, ray-nodes, answer, dying, {broken,log,units}/<unit>."""
@@ -223,14 +223,14 @@ def running(folder: Path) -> Iterator[FakeNode]:
     node.set("cloud-init", json.dumps({"status": "done"}))
     node.set("packages", "bzip2\nmdadm\nnftables\npython3-venv\nxfsprogs\n")
     node.set("ray-nodes", json.dumps(["10.0.0.4", "10.0.0.5"]))
-    credentials = node.layout.credentials
+    credentials = node.paths.credentials
     credentials.mkdir(parents=True)
     for name in ("backend_key", "ray_token"):
         (credentials / name).write_text(f"{KEY if name == 'backend_key' else 'canary-ray-token'}\n", encoding="utf-8")
     node.store.mkdir(parents=True)
     (node.store / "config.json").write_text("{}", encoding="utf-8")
     (node.store / "model.safetensors").write_bytes(bytes(range(256)) * 64)
-    node.layout.workspace.mkdir(parents=True)
+    node.paths.workspace.mkdir(parents=True)
     server = ThreadingHTTPServer(("127.0.0.1", 0), _wrapper(node))
     node.port = server.server_port
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
@@ -253,7 +253,7 @@ def _wrapper(node: FakeNode) -> type[BaseHTTPRequestHandler]:
                 return self._answer(503, {"error": {"message": "the engine is not ready"}})
             if self.headers["X-Backend-Key"] != KEY:
                 return self._answer(401, {"error": {"message": "the backend key is not valid"}})
-            expects = json.loads((node.layout.current / "nodes" / socket.gethostname() / "node.json").read_text())
+            expects = json.loads((node.paths.current / "nodes" / socket.gethostname() / "node.json").read_text())
             asked = next(one for one in expects["expects"]["answers"] if one["model"] == question["model"])
             body = {
                 "model": question["model"],

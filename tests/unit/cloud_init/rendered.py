@@ -39,7 +39,7 @@ def plans() -> dict[str, AzurePlan]:
 
 
 def _planned(**changes: Any) -> AzurePlan:
-    """A plan as the program makes it, engines' layout included."""
+    """A plan as the program makes it, engines' paths included."""
     return program.plan_of(stack_values.settings(**changes), "dev")
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from cloud_init.huddle_apply import staging
 from cloud_init.huddle_apply.copies import RECORD, Copies
-from cloud_init.huddle_apply.layout import Layout
+from cloud_init.huddle_apply.paths import NodePaths
 
 MODEL: dict[str, Any] = {
     "name": "m",
@@ -23,7 +23,7 @@ WEIGHTS = bytes(range(256)) * 1000
 
 
 class Place(NamedTuple):
-    layout: Layout
+    paths: NodePaths
     store: Path
     copy: Path
     bundle: Path
@@ -34,19 +34,19 @@ class Place(NamedTuple):
         self.switch(changes.get("directory", "Model-1B"))
 
     def prepare(self, token: str = "", **changes: Any) -> None:
-        staging.stage(self.layout, {**MODEL, **changes}, self.bundle, token)
+        staging.stage(self.paths, {**MODEL, **changes}, self.bundle, token)
 
     def boot(self, **changes: Any) -> None:
-        staging.stage(self.layout, {**MODEL, **changes}, self.bundle, "", keep=True)
+        staging.stage(self.paths, {**MODEL, **changes}, self.bundle, "", keep=True)
 
     def switch(self, directory: str = "Model-1B") -> None:
-        copies = Copies.of(self.layout, directory)
+        copies = Copies.of(self.paths, directory)
         assert copies.staged is not None
         copies.serve(copies.staged)
 
     @property
     def copies(self) -> Copies:
-        return Copies.of(self.layout, "Model-1B")
+        return Copies.of(self.paths, "Model-1B")
 
     @property
     def record(self) -> dict[str, Any]:
@@ -55,14 +55,14 @@ class Place(NamedTuple):
 
 def made(tmp_path: Path) -> Place:
     """A store with one model, put there by hand, and a local disk with nothing on it."""
-    layout = Layout(tmp_path / "root")
-    layout.workspace.mkdir(parents=True)
-    store = layout.model_store / "Model-1B"
+    paths = NodePaths(tmp_path / "root")
+    paths.workspace.mkdir(parents=True)
+    store = paths.model_store / "Model-1B"
     store.mkdir(parents=True)
     (store / "config.json").write_text("{}", encoding="utf-8")
     (store / "sub").mkdir()
     (store / "sub/weights.safetensors").write_bytes(WEIGHTS)
-    return Place(layout, store, layout.workspace / "models/Model-1B", tmp_path / "bundle")
+    return Place(paths, store, paths.workspace / "models/Model-1B", tmp_path / "bundle")
 
 
 def tree(folder: Path) -> dict[str, bytes]:

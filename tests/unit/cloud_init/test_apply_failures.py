@@ -197,18 +197,18 @@ class TestBeforeTheSwitch:
         assert json.loads(said.out.splitlines()[-1])["state"] == "rolled-back"
 
     def test_a_secret_is_missing(self, node: FakeNode) -> None:
-        (node.layout.credentials / "ray_token").unlink()
+        (node.paths.credentials / "ray_token").unlink()
         self.fails(node, "credentials", "the secret ray_token is missing")
 
     def test_the_model_is_nowhere(self, node: FakeNode) -> None:
-        for path in (node.layout.model_store / "Llama-3.2-3B-Instruct").iterdir():
+        for path in (node.paths.model_store / "Llama-3.2-3B-Instruct").iterdir():
             path.unlink()
         self.fails(node, "staging", "llama-3.2-3b is not in the model store, and the hub's client is not installed yet")
 
     def test_another_python(self, node: FakeNode) -> None:
         after = deliver(node.port, replace={"requirements/engine.lock": b"vllm==9\n"}, python="2.7")
         node.unpack(after)
-        for marker in node.layout.venvs.glob("*/.complete"):
+        for marker in node.paths.venvs.glob("*/.complete"):
             marker.unlink()
         assert program.main([after.digest]) == 1
         assert "the libraries are locked for Python 2.7" in node.status()["reason"]
@@ -217,7 +217,7 @@ class TestBeforeTheSwitch:
     def test_a_damaged_file(self, node: FakeNode) -> None:
         after = engine_changed(node.port)
         node.unpack(after)
-        (node.layout.bundles / after.digest / "bin/huddle").write_text("altered", encoding="utf-8")
+        (node.paths.bundles / after.digest / "bin/huddle").write_text("altered", encoding="utf-8")
         assert program.main([after.digest]) == 1
         assert f"bin/huddle of bundle {after.digest[:12]} is damaged" in node.status()["reason"]
 
@@ -226,14 +226,14 @@ class TestBeforeTheSwitch:
         serves, after = deliver(node.port), engine_changed(node.port)
         apply(node, serves)
         node.unpack(after)
-        (node.layout.bundles / after.digest / "bin/huddle").write_text("altered", encoding="utf-8")
+        (node.paths.bundles / after.digest / "bin/huddle").write_text("altered", encoding="utf-8")
         assert program.main([after.digest]) == 1
-        assert {path.name for path in node.layout.bundles.iterdir()} == {serves.digest}
+        assert {path.name for path in node.paths.bundles.iterdir()} == {serves.digest}
         assert apply(node, after) == 0
 
     def test_the_local_disks_do_not_come(self, node: FakeNode) -> None:
         apply(node, deliver(node.port))
-        shutil.rmtree(node.layout.workspace)
+        shutil.rmtree(node.paths.workspace)
         node.set("log/huddle-nvme.service", "huddle-nvme: /dev/nvme0n1 carries a signature (ext4) that is not ours\n")
         before = node.serving()
         node.calls()

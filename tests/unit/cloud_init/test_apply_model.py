@@ -299,7 +299,7 @@ def test_a_dead_store_does_not_stop_a_node_that_has_its_copy(
     real = Path.stat
 
     def dead(path: Path, **options: Any) -> os.stat_result:
-        if path.is_relative_to(node.layout.model_store):
+        if path.is_relative_to(node.paths.model_store):
             raise OSError(errno.EHOSTDOWN, os.strerror(errno.EHOSTDOWN), str(path))
         return real(path, **options)
 
@@ -335,7 +335,7 @@ def test_a_start_needs_nothing_from_the_store_where_a_copy_is_served(
 
 
 def test_a_bundle_with_another_model_leaves_the_copies_of_the_one_before(node: FakeNode, bundle: Delivered) -> None:
-    other = node.layout.model_store / "Other"
+    other = node.paths.model_store / "Other"
     other.mkdir()
     (other / "config.json").write_text("other", encoding="utf-8")
     files = next(path for path in bundle.files if path.endswith("/model.json"))
@@ -346,7 +346,7 @@ def test_a_bundle_with_another_model_leaves_the_copies_of_the_one_before(node: F
     assert config(node) == "{}"
     node.dumb.clear()
     assert apply(node, after) == 0
-    assert (Copies.of(node.layout, "Other").public / "config.json").read_text(encoding="utf-8") == "other"
+    assert (Copies.of(node.paths, "Other").public / "config.json").read_text(encoding="utf-8") == "other"
     assert config(node) == "{}", "it stays, for a bundle that names it again"
 
 

@@ -70,11 +70,11 @@ def test_first_bundle_serves(node: FakeNode, capsys: pytest.CaptureFixture[str])
     assert {question["model"] for question in node.requests} == {"llama-3.2-3b", "hl"}
     out = capsys.readouterr().out
     assert json.loads(out.splitlines()[-1]) == status
-    staged = node.layout.workspace / "models/Llama-3.2-3B-Instruct/model.safetensors"
+    staged = node.paths.workspace / "models/Llama-3.2-3B-Instruct/model.safetensors"
     assert staged.read_bytes() == bytes(range(256)) * 64
     assert (node.root / "etc/systemd/system" / WRAPPER).is_file()
     assert (node.root / "opt/huddle/bin/huddle-nvme").stat().st_mode & 0o777 == 0o755
-    assert (node.layout.current / "site/huddle/cli.py").is_file()
+    assert (node.paths.current / "site/huddle/cli.py").is_file()
 
 
 def test_second_run_changes_nothing(node: FakeNode) -> None:
@@ -123,7 +123,7 @@ def test_a_new_engine_drains_the_wrapper_first(node: FakeNode) -> None:
 def test_a_new_secret_restarts_those_who_load_it(node: FakeNode) -> None:
     bundle = deliver(node.port)
     apply(node, bundle)
-    (node.layout.credentials / "ray_token").write_text("another", encoding="utf-8")
+    (node.paths.credentials / "ray_token").write_text("another", encoding="utf-8")
     assert apply(node, bundle) == 0
     assert node.status()["restarted"] == [RAY]
 
@@ -153,7 +153,7 @@ def test_a_service_that_left_the_bundle_is_stopped_and_its_files_go(node: FakeNo
         generated_credentials=["jupyter_token"],
     )
     assert apply(node, first) == 0
-    token = node.layout.credentials / "jupyter_token"
+    token = node.paths.credentials / "jupyter_token"
     assert len(token.read_text(encoding="utf-8").strip()) == 64
     assert token.stat().st_mode & 0o777 == 0o600
     node.calls()
@@ -180,9 +180,9 @@ STAGE = {"start": 1.0, "finished": 2.0, "errors": [], "recoverable_errors": {}}
 
 def recorded(node: FakeNode, errors: list[str], **stages: Any) -> None:
     """What cloud-init keeps of this boot; asked, it would say that it failed."""
-    node.layout.cloud_init.mkdir(parents=True)
+    node.paths.cloud_init.mkdir(parents=True)
     for name, content in {"result": {"errors": errors}, "status": {"stage": None, "init": STAGE, **stages}}.items():
-        (node.layout.cloud_init / f"{name}.json").write_text(json.dumps({"v1": content}), encoding="utf-8")
+        (node.paths.cloud_init / f"{name}.json").write_text(json.dumps({"v1": content}), encoding="utf-8")
     node.set("cloud-init", json.dumps({"status": "error", "errors": ["asked"]}))
 
 
@@ -207,7 +207,7 @@ def test_of_a_boot_with_troubles_cloud_init_is_asked(node: FakeNode, errors: lis
 
 def test_a_boot_that_has_not_ended_is_no_good_boot(node: FakeNode) -> None:
     recorded(node, [])
-    (node.layout.cloud_init / "result.json").unlink()
+    (node.paths.cloud_init / "result.json").unlink()
     assert apply(node, deliver(node.port)) == 1
 
 
@@ -259,8 +259,8 @@ def test_a_boot_that_waited_brings_up_what_is_current_then(node: FakeNode, monke
 
     @contextmanager
     def waited(*_: object, **__: object) -> Iterator[None]:
-        node.layout.current.unlink()
-        node.layout.current.symlink_to(node.layout.bundles / second.digest)
+        node.paths.current.unlink()
+        node.paths.current.symlink_to(node.paths.bundles / second.digest)
         yield
 
     monkeypatch.setattr(program, "alone", waited)
@@ -273,20 +273,20 @@ def test_old_bundles_and_environments_go_but_the_one_before_stays(node: FakeNode
     bundles = [deliver(node.port, replace={"requirements/engine.lock": lock}) for lock in locks]
     for bundle in bundles:
         assert apply(node, bundle) == 0
-    assert {path.name for path in node.layout.bundles.iterdir()} == {bundles[1].digest, bundles[2].digest}
-    assert len(list(node.layout.venvs.glob("engine-*"))) == 2
-    assert len(list(node.layout.venvs.glob("package-*"))) == 1, "all three bring the same wheel"
-    assert (node.layout.current / "venv/.complete").exists()
+    assert {path.name for path in node.paths.bundles.iterdir()} == {bundles[1].digest, bundles[2].digest}
+    assert len(list(node.paths.venvs.glob("engine-*"))) == 2
+    assert len(list(node.paths.venvs.glob("package-*"))) == 1, "all three bring the same wheel"
+    assert (node.paths.current / "venv/.complete").exists()
 
 
 def test_the_archives_delivered_last_stay(node: FakeNode) -> None:
-    node.layout.incoming.mkdir(parents=True, exist_ok=True)
+    node.paths.incoming.mkdir(parents=True, exist_ok=True)
     for number in range(5):
-        archive = node.layout.incoming / f"huddle-{number}.tar.bz2"
+        archive = node.paths.incoming / f"huddle-{number}.tar.bz2"
         archive.touch()
         os.utime(archive, (number, number))
     assert apply(node, deliver(node.port)) == 0
-    assert {path.name for path in node.layout.incoming.iterdir()} == {f"huddle-{n}.tar.bz2" for n in (2, 3, 4)}
+    assert {path.name for path in node.paths.incoming.iterdir()} == {f"huddle-{n}.tar.bz2" for n in (2, 3, 4)}
 
 
 def test_no_secret_is_said_or_kept_in_the_open(node: FakeNode, capfd: pytest.CaptureFixture[str]) -> None:
@@ -295,8 +295,8 @@ def test_no_secret_is_said_or_kept_in_the_open(node: FakeNode, capfd: pytest.Cap
     node.dumb.add(bundle.digest)
     apply(node, bundle)
     said = "".join(capfd.readouterr())
-    files = (node.layout.status, node.layout.state, node.fake / "calls")
+    files = (node.paths.status, node.paths.state, node.fake / "calls")
     for text_ in (said, *(path.read_text(encoding="utf-8") for path in files)):
         assert "canary" not in text_
-    assert node.layout.state.stat().st_mode & 0o777 == 0o600
-    assert node.layout.credentials.stat().st_mode & 0o777 == 0o700
+    assert node.paths.state.stat().st_mode & 0o777 == 0o600
+    assert node.paths.credentials.stat().st_mode & 0o777 == 0o700

@@ -123,11 +123,11 @@ class TestVersions:
         assert not list(place.copies.folder.glob(".doomed*"))
 
     def test_a_model_in_a_directory_of_a_directory(self, place: Place) -> None:
-        alias = place.layout.model_store / "org/language/hl"
+        alias = place.paths.model_store / "org/language/hl"
         alias.mkdir(parents=True)
         (alias / "config.json").write_text("an alias", encoding="utf-8")
         place.boot(directory="org/language/hl")
-        copy = place.layout.workspace / "models/org/language/hl"
+        copy = place.paths.workspace / "models/org/language/hl"
         assert (copy.is_symlink(), tree(copy)) == (True, {"config.json": b"an alias"})
 
     def test_what_answered_last_outlives_those_that_never_did(self, place: Place) -> None:
@@ -284,7 +284,7 @@ class TestVersions:
     ) -> None:
         place.copy.mkdir(parents=True)
         (place.copy / "config.json").write_text("mine", encoding="utf-8")
-        staging.stage(place.layout, MODEL, place.bundle, "", keep=keep)
+        staging.stage(place.paths, MODEL, place.bundle, "", keep=keep)
         assert tree(place.copy) == {"config.json": b"mine"}
         assert place.copies.known() == []
         assert (

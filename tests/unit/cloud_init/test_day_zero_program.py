@@ -31,8 +31,8 @@ class TestDayZeroProgram:
         done = self.run(node, bundle.digest)
         assert done.returncode == 0, done.stderr
         assert node.serving() == bundle.digest
-        assert [path.name for path in node.layout.incoming.iterdir()] == [f"huddle-{bundle.digest}.tar.bz2"]
-        assert {path.name for path in node.layout.bundles.iterdir()} == {bundle.digest}
+        assert [path.name for path in node.paths.incoming.iterdir()] == [f"huddle-{bundle.digest}.tar.bz2"]
+        assert {path.name for path in node.paths.bundles.iterdir()} == {bundle.digest}
         assert self.run(node, bundle.digest).returncode == 0
         assert self.run(node, "--boot").returncode == 0
 
@@ -45,7 +45,7 @@ class TestDayZeroProgram:
             assert self.run(node, bundle.digest).returncode == 0
         finally:
             os.umask(before)
-        for path in [node.layout.bundles / bundle.digest, *(node.layout.bundles / bundle.digest).rglob("*")]:
+        for path in [node.paths.bundles / bundle.digest, *(node.paths.bundles / bundle.digest).rglob("*")]:
             assert path.is_symlink() or path.stat().st_mode & 0o044 == 0o044, path
 
     def test_a_bundle_that_was_tidied_away_need_not_be_delivered_again(self, node: FakeNode) -> None:
@@ -53,8 +53,8 @@ class TestDayZeroProgram:
         node.take(bundle)
         node.have_libraries(bundle)
         assert self.run(node, bundle.digest).returncode == 0
-        shutil.rmtree(node.layout.bundles)
-        node.layout.current.unlink()
+        shutil.rmtree(node.paths.bundles)
+        node.paths.current.unlink()
         assert self.run(node, bundle.digest).returncode == 0
         assert node.serving() == bundle.digest
 
@@ -64,17 +64,17 @@ class TestDayZeroProgram:
             node.take(bundle)
             node.have_libraries(bundle)
             assert self.run(node, bundle.digest).returncode == 0
-        node.layout.current.unlink()
-        node.layout.current.symlink_to(node.layout.bundles / first.digest)
-        with node.layout.lock.open("w") as lock:
+        node.paths.current.unlink()
+        node.paths.current.symlink_to(node.paths.bundles / first.digest)
+        with node.paths.lock.open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             waiting = subprocess.Popen(
                 ["bash", str(node.fake / "huddle-apply"), "--boot"], stdout=subprocess.PIPE, text=True
             )
             assert waiting.stdout is not None
             assert waiting.stdout.readline() == "huddle-apply: waiting for another huddle-apply to end\n"
-            node.layout.current.unlink()
-            node.layout.current.symlink_to(node.layout.bundles / second.digest)
+            node.paths.current.unlink()
+            node.paths.current.symlink_to(node.paths.bundles / second.digest)
         assert waiting.wait(scaled(60)) == 0
         waiting.stdout.close()
         assert node.serving() == node.status()["bundle"] == second.digest
@@ -86,7 +86,7 @@ class TestDayZeroProgram:
         assert done.returncode == 1
         assert f"expected {bundle.digest}: truncated or altered; nothing was changed" in done.stderr
         assert node.serving() is None
-        assert not node.layout.bundles.exists()
+        assert not node.paths.bundles.exists()
 
     def test_a_truncated_archive_is_refused(self, node: FakeNode) -> None:
         bundle = nodes.packed(deliver(node.port))
@@ -98,7 +98,7 @@ class TestDayZeroProgram:
         bad = Delivered({}, sha256(b"not an archive").hexdigest(), b"not an archive")
         node.take(bad)
         assert self.run(node, bad.digest).returncode != 0
-        assert list(node.layout.bundles.iterdir()) == []
+        assert list(node.paths.bundles.iterdir()) == []
 
     @pytest.mark.parametrize("words", [(), ("latest",), ("A" * 64,), ("0" * 63,)])
     def test_wrong_use_is_said_with_exit_code_2(self, node: FakeNode, words: tuple[str, ...]) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from cloud_init import bundle
 from cloud_init.huddle_apply import credentials
-from cloud_init.huddle_apply.layout import Layout
+from cloud_init.huddle_apply.paths import NodePaths
 from tests.unit import stack_values
 from tools import jupyterlab_env
 from tools.deadlines import scaled
@@ -28,9 +28,9 @@ STARTS_WITHIN_S = 90
 
 @pytest.fixture(scope="module")
 def token(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    layout = Layout(tmp_path_factory.mktemp("root"))
-    credentials.generate(layout, "jupyter_token")
-    return layout.credentials / "jupyter_token"
+    paths = NodePaths(tmp_path_factory.mktemp("root"))
+    credentials.generate(paths, "jupyter_token")
+    return paths.credentials / "jupyter_token"
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 
 from cloud_init.huddle_apply import libraries
 from cloud_init.huddle_apply.failure import ApplyError
-from cloud_init.huddle_apply.layout import Layout
+from cloud_init.huddle_apply.paths import NodePaths
 from cloud_init.huddle_apply.unpacked import Unpacked
 
 PYTHON3 = r"""#!/bin/bash
@@ -36,14 +36,14 @@ echo "$(basename "$0") $* [${UV_INDEX_URL:-}] [$(basename "${UV_CACHE_DIR:-}")]"
 
 class Machine:
     def __init__(self, folder: Path) -> None:
-        self.fake, self.layout = folder, Layout(folder / "root")
+        self.fake, self.paths = folder, NodePaths(folder / "root")
         (folder / "bin").mkdir()
         for path, body in (("bin/python3", PYTHON3), ("bin/sync", SYNC), ("tool", TOOL)):
             (folder / path).write_text(body, encoding="utf-8")
             (folder / path).chmod(0o755)
 
     def bundle(self, name: str, lock: str, code: str = "", **more: str) -> Unpacked:
-        path = self.layout.bundles / name
+        path = self.paths.bundles / name
         (path / "requirements").mkdir(parents=True)
         (path / "wheels").mkdir()
         with zipfile.ZipFile(path / "wheels" / "huddle-1-py3-none-any.whl", "w") as wheel:
@@ -69,9 +69,9 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 def test_an_environment_is_made_from_hashed_requirements(machine: Machine) -> None:
     bundle = machine.bundle("one", "vllm==1")
-    libraries.install(machine.layout, bundle, 30)
+    libraries.install(machine.paths, bundle, 30)
     path = (bundle.path / "venv").resolve()
-    assert path.parent == machine.layout.venvs
+    assert path.parent == machine.paths.venvs
     requirements = bundle.path / "requirements"
     hashed = "--require-hashes --no-deps --requirement"
     assert machine.calls()[1:5] == [
@@ -85,17 +85,17 @@ def test_an_environment_is_made_from_hashed_requirements(machine: Machine) -> No
 
 def test_the_same_lock_is_not_installed_again(machine: Machine) -> None:
     first, second = machine.bundle("one", "vllm==1"), machine.bundle("two", "vllm==1")
-    libraries.install(machine.layout, first, 30)
+    libraries.install(machine.paths, first, 30)
     machine.calls()
-    libraries.install(machine.layout, second, 30)
+    libraries.install(machine.paths, second, 30)
     assert machine.calls() == []
     assert (second.path / "venv").resolve() == (first.path / "venv").resolve()
 
 
 def test_another_lock_gets_an_environment_beside_it(machine: Machine) -> None:
     first, second = machine.bundle("one", "vllm==1"), machine.bundle("two", "vllm==2")
-    libraries.install(machine.layout, first, 30)
-    libraries.install(machine.layout, second, 30)
+    libraries.install(machine.paths, first, 30)
+    libraries.install(machine.paths, second, 30)
     assert (second.path / "venv").resolve() != (first.path / "venv").resolve()
 
 
@@ -103,27 +103,27 @@ def test_an_interrupted_installation_starts_anew(machine: Machine) -> None:
     bundle = machine.bundle("one", "vllm==1")
     (machine.fake / "refuse").touch()
     with pytest.raises(ApplyError, match="hash mismatch for torch"):
-        libraries.install(machine.layout, bundle, 30)
+        libraries.install(machine.paths, bundle, 30)
     assert not (bundle.path / "venv").exists()
-    left = next(machine.layout.venvs.glob("engine-*")) / "left"
+    left = next(machine.paths.venvs.glob("engine-*")) / "left"
     left.touch()
     (machine.fake / "refuse").unlink()
-    libraries.install(machine.layout, bundle, 30)
+    libraries.install(machine.paths, bundle, 30)
     assert not left.exists()
 
 
 def test_jupyterlab_has_an_environment_of_its_own(machine: Machine) -> None:
     bundle = machine.bundle("one", "vllm==1", jupyter="jupyterlab==1")
-    libraries.install(machine.layout, bundle, 30)
+    libraries.install(machine.paths, bundle, 30)
     assert (bundle.path / "jupyter").resolve().name.startswith("jupyter-")
     assert (bundle.path / "jupyter").resolve() != (bundle.path / "venv").resolve()
 
 
 def test_an_operators_mirror_is_used(machine: Machine) -> None:
-    path = machine.layout.install_environment
+    path = machine.paths.install_environment
     path.parent.mkdir(parents=True)
     path.write_text("# ours\nUV_INDEX_URL = https://mirror.example/simple\n", encoding="utf-8")
-    libraries.install(machine.layout, machine.bundle("one", "vllm==1"), 30)
+    libraries.install(machine.paths, machine.bundle("one", "vllm==1"), 30)
     assert "[https://mirror.example/simple]" in next(line for line in machine.calls() if line.startswith("uv"))
 
 
@@ -131,30 +131,30 @@ def test_another_python_is_refused_before_anything_is_made(machine: Machine) -> 
     bundle = machine.bundle("one", "vllm==1")
     other = Unpacked("one", bundle.path, {"python": "3.99"}, {})
     with pytest.raises(ApplyError, match=r"this machine has Python 3\.12; the libraries are locked for Python 3\.99"):
-        libraries.install(machine.layout, other, 30)
-    assert not machine.layout.venvs.exists()
+        libraries.install(machine.paths, other, 30)
+    assert not machine.paths.venvs.exists()
 
 
 def test_our_package_is_unpacked_and_compiled_once_for_each_wheel(machine: Machine) -> None:
     one, same = machine.bundle("one", "vllm==1", "x = 1"), machine.bundle("two", "vllm==1", "x = 1")
     another = machine.bundle("three", "vllm==1", "x = 2")
-    libraries.install(machine.layout, one, 30)
+    libraries.install(machine.paths, one, 30)
     package = (one.path / "site").resolve()
     assert (package / "huddle/cli.py").read_text(encoding="utf-8") == "x = 1"
     assert (package / "compiled").exists()
     assert machine.calls()[-1] == f"sync --file-system {package.name} before it counts as complete"
-    libraries.install(machine.layout, same, 30)
+    libraries.install(machine.paths, same, 30)
     assert (same.path / "site").resolve() == package
     assert machine.calls() == []
-    libraries.install(machine.layout, another, 30)
+    libraries.install(machine.paths, another, 30)
     assert (another.path / "site/huddle/cli.py").read_text(encoding="utf-8") == "x = 2"
 
 
 def test_a_package_that_was_not_whole_is_unpacked_anew(machine: Machine) -> None:
     bundle = machine.bundle("one", "vllm==1", "x = 1")
-    libraries.install(machine.layout, bundle, 30)
+    libraries.install(machine.paths, bundle, 30)
     package = (bundle.path / "site").resolve()
     (package / ".complete").unlink()  # a power cut before the end
     (package / "huddle/cli.py").write_text("", encoding="utf-8")
-    libraries.install(machine.layout, bundle, 30)
+    libraries.install(machine.paths, bundle, 30)
     assert (package / "huddle/cli.py").read_text(encoding="utf-8") == "x = 1"

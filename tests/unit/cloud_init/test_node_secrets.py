@@ -15,8 +15,8 @@ import pytest
 from cloud_init.huddle_apply import credentials
 from cloud_init.huddle_apply.credentials import Vault
 from cloud_init.huddle_apply.failure import ApplyError
-from cloud_init.huddle_apply.layout import Layout
 from cloud_init.huddle_apply.ledger import Ledger
+from cloud_init.huddle_apply.paths import NodePaths
 
 CLIENT_ID = "11111111-2222-3333-4444-555555555555"
 TOKEN = "canary-access-token"
@@ -81,84 +81,84 @@ def azure(monkeypatch: pytest.MonkeyPatch) -> Iterator[Azure]:
 
 
 @pytest.fixture
-def layout(tmp_path: Path) -> Layout:
-    return Layout(tmp_path)
+def paths(tmp_path: Path) -> NodePaths:
+    return NodePaths(tmp_path)
 
 
-def fetch(layout: Layout, azure: Azure, deadline_s: float = 1.0) -> Ledger:
-    ledger = Ledger(layout, "node", "0" * 64)
-    credentials.fetch(layout, WANTED, Vault(f"{azure.url}/", CLIENT_ID), ledger, deadline_s)
+def fetch(paths: NodePaths, azure: Azure, deadline_s: float = 1.0) -> Ledger:
+    ledger = Ledger(paths, "node", "0" * 64)
+    credentials.fetch(paths, WANTED, Vault(f"{azure.url}/", CLIENT_ID), ledger, deadline_s)
     return ledger
 
 
-def test_secrets_arrive_in_files_for_root_only(layout: Layout, azure: Azure) -> None:
-    fetch(layout, azure)
-    assert (layout.credentials / "backend_key").read_text(encoding="utf-8") == "canary-key"
-    assert (layout.credentials / "model_hub_token").read_text(encoding="utf-8") == "canary-hub"
-    assert layout.credentials.stat().st_mode & 0o777 == 0o700
-    assert {path.stat().st_mode & 0o777 for path in layout.credentials.iterdir()} == {0o600}
+def test_secrets_arrive_in_files_for_root_only(paths: NodePaths, azure: Azure) -> None:
+    fetch(paths, azure)
+    assert (paths.credentials / "backend_key").read_text(encoding="utf-8") == "canary-key"
+    assert (paths.credentials / "model_hub_token").read_text(encoding="utf-8") == "canary-hub"
+    assert paths.credentials.stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in paths.credentials.iterdir()} == {0o600}
 
 
-def test_an_optional_secret_may_be_absent(layout: Layout, azure: Azure) -> None:
+def test_an_optional_secret_may_be_absent(paths: NodePaths, azure: Azure) -> None:
     del azure.secrets["model-hub-token"]
-    fetch(layout, azure)
-    assert (layout.credentials / "model_hub_token").read_bytes() == b""
+    fetch(paths, azure)
+    assert (paths.credentials / "model_hub_token").read_bytes() == b""
 
 
-def test_a_required_secret_may_not(layout: Layout, azure: Azure) -> None:
+def test_a_required_secret_may_not(paths: NodePaths, azure: Azure) -> None:
     del azure.secrets["backend-key"]
     with pytest.raises(ApplyError, match="has no secret backend-key"):
-        fetch(layout, azure)
+        fetch(paths, azure)
 
 
-def test_a_role_assignment_that_comes_late_is_waited_for(layout: Layout, azure: Azure) -> None:
+def test_a_role_assignment_that_comes_late_is_waited_for(paths: NodePaths, azure: Azure) -> None:
     azure.refuse_first = 2
-    fetch(layout, azure, deadline_s=5.0)
-    assert (layout.credentials / "backend_key").read_text(encoding="utf-8") == "canary-key"
+    fetch(paths, azure, deadline_s=5.0)
+    assert (paths.credentials / "backend_key").read_text(encoding="utf-8") == "canary-key"
 
 
-def test_one_that_never_comes_is_a_sentence_without_what_the_vault_said(layout: Layout, azure: Azure) -> None:
+def test_one_that_never_comes_is_a_sentence_without_what_the_vault_said(paths: NodePaths, azure: Azure) -> None:
     azure.refuse_first = 1000
     with pytest.raises(ApplyError, match=r"answers 403 Forbidden; tried for 0 s") as caught:
-        fetch(layout, azure, deadline_s=0.2)
+        fetch(paths, azure, deadline_s=0.2)
     assert "canary" not in str(caught.value)
 
 
-def test_without_the_vault_the_secrets_of_the_last_time_do(layout: Layout, azure: Azure, capsys: Any) -> None:
-    fetch(layout, azure)
+def test_without_the_vault_the_secrets_of_the_last_time_do(paths: NodePaths, azure: Azure, capsys: Any) -> None:
+    fetch(paths, azure)
     azure.refuse_first = 1000
-    fetch(layout, azure, deadline_s=0.2)
+    fetch(paths, azure, deadline_s=0.2)
     assert "the secrets of the last time are used" in capsys.readouterr().out
-    assert (layout.credentials / "backend_key").read_text(encoding="utf-8") == "canary-key"
+    assert (paths.credentials / "backend_key").read_text(encoding="utf-8") == "canary-key"
 
 
-def test_a_changed_secret_replaces_the_file(layout: Layout, azure: Azure) -> None:
-    fetch(layout, azure)
+def test_a_changed_secret_replaces_the_file(paths: NodePaths, azure: Azure) -> None:
+    fetch(paths, azure)
     azure.secrets["backend-key"] = "canary-next"
-    fetch(layout, azure)
-    assert (layout.credentials / "backend_key").read_text(encoding="utf-8") == "canary-next"
+    fetch(paths, azure)
+    assert (paths.credentials / "backend_key").read_text(encoding="utf-8") == "canary-next"
 
 
-def test_where_no_vault_is_named_the_files_must_be_there(layout: Layout) -> None:
-    ledger = Ledger(layout, "node", "0" * 64)
+def test_where_no_vault_is_named_the_files_must_be_there(paths: NodePaths) -> None:
+    ledger = Ledger(paths, "node", "0" * 64)
     with pytest.raises(ApplyError, match="the secret backend_key is missing"):
-        credentials.fetch(layout, WANTED, None, ledger, 1.0)
-    (layout.credentials / "backend_key").write_text("k", encoding="utf-8")
-    credentials.fetch(layout, WANTED, None, ledger, 1.0)
+        credentials.fetch(paths, WANTED, None, ledger, 1.0)
+    (paths.credentials / "backend_key").write_text("k", encoding="utf-8")
+    credentials.fetch(paths, WANTED, None, ledger, 1.0)
 
 
-def test_a_generated_secret_is_made_once(layout: Layout) -> None:
-    credentials.generate(layout, "jupyter_token")
-    path = layout.credentials / "jupyter_token"
+def test_a_generated_secret_is_made_once(paths: NodePaths) -> None:
+    credentials.generate(paths, "jupyter_token")
+    path = paths.credentials / "jupyter_token"
     first = path.read_text(encoding="utf-8")
-    credentials.generate(layout, "jupyter_token")
+    credentials.generate(paths, "jupyter_token")
     assert path.read_text(encoding="utf-8") == first
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_generated_secret_of_an_older_version_loses_its_lines_end(layout: Layout) -> None:
-    path = layout.credentials / "jupyter_token"
+def test_a_generated_secret_of_an_older_version_loses_its_lines_end(paths: NodePaths) -> None:
+    path = paths.credentials / "jupyter_token"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("0123\n", encoding="utf-8")
-    credentials.generate(layout, "jupyter_token")
+    credentials.generate(paths, "jupyter_token")
     assert path.read_text(encoding="utf-8") == "0123"

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from cloud_init.bundle import Bundle, Kind, Piece, parts, seal
 from cloud_init.delivery import run_command
 from cloud_init.huddle_apply import parts as on_node
-from cloud_init.huddle_apply.layout import Layout
+from cloud_init.huddle_apply.paths import NodePaths
 from cloud_init.templating import text
 from tests.unit.cloud_init import node as nodes
 from tests.unit.cloud_init import rendered
@@ -131,7 +131,7 @@ class TestDelivery:
     def test_it_lays_the_piece_where_the_program_looks_for_it_and_twice_is_the_same(self, tmp_path: Path) -> None:
         for one in built("dev").pieces:
             script = run_command.piece_script(one)
-            assert f"{Layout(Path('/')).parts}/{one.name}/{one.digest}\n" in script
+            assert f"{NodePaths(Path('/')).parts}/{one.name}/{one.digest}\n" in script
             for _ in range(2):
                 done = self.run(script, tmp_path)
                 assert (done.returncode, done.stderr) == (0, "")
@@ -167,18 +167,18 @@ class TestOnTheNode:
         assert done.returncode == 0, done.stderr
         assert node.serving() == two.digest
         for path, content in two.files.items():
-            assert (node.layout.current / path).read_bytes() == content
+            assert (node.paths.current / path).read_bytes() == content
 
     @pytest.mark.parametrize("name", ["package", "installer"])
     def test_a_lacking_part_is_named_and_nothing_is_changed(self, node: FakeNode, name: str) -> None:
         bundle = first(node)
         node.take(bundle)
         lacking = piece(bundle, name)
-        (node.layout.parts / lacking.relative).unlink()
+        (node.paths.parts / lacking.relative).unlink()
         done = apply(node, bundle)
         assert done.returncode == 1
         sentence = (
-            f"part {name} is not on this node: there is no {node.layout.parts}/{name}/{lacking.digest}; "
+            f"part {name} is not on this node: there is no {node.paths.parts}/{name}/{lacking.digest}; "
             "deliver it again (docs/runbooks/nodes.md, 'A part is lacking')"
         )
         assert done.stderr == f"huddle-apply: parts: {sentence}\n"
@@ -209,7 +209,7 @@ class TestOnTheNode:
         node.take_piece(one, one.content[:-1] if content is None else content)
         done = apply(node, bundle)
         assert done.returncode == 1
-        assert f"part package in {node.layout.parts}/package/{one.digest} has digest " in done.stderr
+        assert f"part package in {node.paths.parts}/package/{one.digest} has digest " in done.stderr
         assert "truncated or altered" in done.stderr
         assert node.serving() is None
         node.take_piece(one)
@@ -222,9 +222,9 @@ class TestOnTheNode:
         assert {"installer", "installer-2"} <= set(names)
         node.take(bundle)
         second = piece(bundle, "installer-2")
-        (node.layout.parts / second.relative).unlink()
+        (node.paths.parts / second.relative).unlink()
         assert (
-            f"part installer-2 is not on this node: there is no {node.layout.parts}/installer-2/"
+            f"part installer-2 is not on this node: there is no {node.paths.parts}/installer-2/"
             in apply(node, bundle).stderr
         )
         node.take_piece(second)
@@ -234,7 +234,7 @@ class TestOnTheNode:
         bundle = first(node)
         node.take(bundle)
         apply(node, bundle)
-        lock = node.layout.current / "requirements/engine.lock"
+        lock = node.paths.current / "requirements/engine.lock"
         whole = lock.read_bytes()
         lock.write_bytes(b"")
         assert apply(node, bundle, "--boot").returncode == 0
@@ -246,11 +246,11 @@ class TestOnTheNode:
         apply(node, one)
         node.take(two)
         node.dumb.add(two.digest)
-        shutil.copytree(node.layout.parts, node.root / "parts")
+        shutil.copytree(node.paths.parts, node.root / "parts")
         done = apply(node, two)
         assert done.returncode == 1
         assert (node.status()["state"], node.serving()) == ("rolled-back", one.digest)
-        shutil.rmtree(node.layout.parts)
+        shutil.rmtree(node.paths.parts)
         assert apply(node, one, "--boot").returncode == 0
 
 
@@ -266,7 +266,7 @@ class TestOneFormatAfterAnother:
         assert node.serving() == new.digest
         assert apply(node, old).returncode == 0
         assert node.serving() == old.digest
-        assert {path.name for path in node.layout.parts.rglob("*") if path.is_file()} == {
+        assert {path.name for path in node.paths.parts.rglob("*") if path.is_file()} == {
             one.digest for one in new.pieces
         }
 
@@ -285,13 +285,13 @@ class TestTidying:
     """Which pieces stay."""
 
     def digests(self, node: FakeNode, name: str) -> set[str]:
-        return {path.name for path in (node.layout.parts / name).iterdir()}
+        return {path.name for path in (node.paths.parts / name).iterdir()}
 
     def test_the_last_three_of_each_stay_and_those_of_kept_bundles(self, node: FakeNode) -> None:
         bundles = [another_lock(node, number) for number in range(6)]
         for age, bundle in enumerate(bundles):
             node.take(bundle)
-            path = node.layout.parts / piece(bundle, "installer").relative
+            path = node.paths.parts / piece(bundle, "installer").relative
             os.utime(path, (age, age))
         apply(node, bundles[0])
         wanted = {piece(bundle, "installer").digest for bundle in (bundles[0], *bundles[3:])}
@@ -299,18 +299,18 @@ class TestTidying:
         assert self.digests(node, "package") == {piece(bundles[0], "package").digest}
 
     def test_a_piece_that_is_being_written_stays(self, tmp_path: Path) -> None:
-        layout = Layout(tmp_path)
-        folder = layout.parts / "package"
+        paths = NodePaths(tmp_path)
+        folder = paths.parts / "package"
         folder.mkdir(parents=True)
         names = [f"{number:064}" for number in range(4)]
         for age, name in enumerate([*names, f"{names[0]}.part"]):
             (folder / name).touch()
             os.utime(folder / name, (age, age))
-        on_node.tidy(layout, [])
+        on_node.tidy(paths, [])
         assert {path.name for path in folder.iterdir()} == {*names[1:], f"{names[0]}.part"}
 
     def test_no_parts_at_all_is_no_failure(self, tmp_path: Path) -> None:
-        on_node.tidy(Layout(tmp_path), [])
+        on_node.tidy(NodePaths(tmp_path), [])
 
 
 def test_the_entry_needs_nothing_that_comes_with_a_part(tmp_path: Path) -> None:

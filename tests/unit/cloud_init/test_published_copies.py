@@ -13,7 +13,7 @@ import pytest
 from cloud_init.huddle_apply import staging
 from cloud_init.huddle_apply.failure import ApplyError
 from huddle.publish import writer
-from huddle.publish.layout import ADOPTED, StoreLayout
+from huddle.publish.paths import ADOPTED, StorePaths
 from huddle.publish.source import Source
 from huddle.publish.writer import Published
 from tests.unit.cloud_init.staged import WEIGHTS, Place, leave, partial, tree
@@ -33,7 +33,7 @@ class TestPublished:
             for name, content in files.items():
                 (tmp_path / name).write_bytes(content)
             source = Source("m", "Model-1B", {name: tmp_path / name for name in files})
-            return writer.publish(source, StoreLayout(place.layout.model_store), reserve_bytes=0)
+            return writer.publish(source, StorePaths(place.paths.model_store), reserve_bytes=0)
 
         return publish
 
@@ -109,7 +109,7 @@ class TestPublished:
         place.stage()
         publish(weights=b"new")
         place.stage()
-        shutil.rmtree(place.layout.model_store)
+        shutil.rmtree(place.paths.model_store)
         place.stage(digest=first.digest)
         assert (place.copy / "weights").read_bytes() == WEIGHTS
 
@@ -156,7 +156,7 @@ class TestPublished:
     def test_what_the_store_calls_adopted_is_named_by_its_content(self, place: Place, publish: Publish) -> None:
         """The store gives that name to one directory after the other."""
         publish()
-        adopted = place.layout.model_store / ".versions/Model-1B" / ADOPTED
+        adopted = place.paths.model_store / ".versions/Model-1B" / ADOPTED
         for text in (b"1", b"2"):
             shutil.rmtree(adopted, ignore_errors=True)
             adopted.mkdir()
@@ -176,7 +176,7 @@ class TestPublished:
     def test_what_is_being_removed_or_written_in_the_store_is_no_version(self, place: Place, publish: Publish) -> None:
         first = publish()
         publish(weights=b"new")
-        versions = place.layout.model_store / ".versions/Model-1B"
+        versions = place.paths.model_store / ".versions/Model-1B"
         for name in (".doomed-old", ".incoming"):
             (versions / first.version).rename(versions / name)
             with pytest.raises(ApplyError, match="the registry says"):
@@ -194,7 +194,7 @@ class TestPublished:
             TestTheHub().client(place, 'mkdir -p "$4"\n')
         place.stage()
         if kind != "hub":
-            shutil.rmtree(place.layout.model_store)
+            shutil.rmtree(place.paths.model_store)
         for stage in (place.boot, place.prepare):
             with pytest.raises(
                 ApplyError, match=r"m of digest sha256:9 is neither on this node nor in the model store"

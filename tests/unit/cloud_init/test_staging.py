@@ -154,7 +154,7 @@ def test_a_store_that_was_filled_from_a_nodes_copy_gives_its_files_only(
 
 
 def test_two_stagings_wait_for_each_other(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    models = place.layout.workspace / "models"
+    models = place.paths.workspace / "models"
     models.mkdir()
     with ThreadPoolExecutor(1) as pool:
         with alone(models / ".lock", "staging"):
@@ -172,11 +172,11 @@ def test_what_was_not_published_does_not_pass_for_a_digest(place: Place) -> None
 
 
 def test_links_of_an_alias_become_files(place: Place) -> None:
-    alias = place.layout.model_store / "alias"
+    alias = place.paths.model_store / "alias"
     alias.mkdir()
     (alias / "config.json").symlink_to(place.store / "config.json")
     place.stage(directory="alias")
-    copied = place.layout.workspace / "models/alias/config.json"
+    copied = place.paths.workspace / "models/alias/config.json"
     assert not copied.is_symlink()
     assert copied.read_text(encoding="utf-8") == "{}"
 

@@ -10,9 +10,9 @@ import pytest
 
 from cloud_init.huddle_apply import commands, store
 from cloud_init.huddle_apply.failure import ApplyError
-from cloud_init.huddle_apply.layout import Layout
+from cloud_init.huddle_apply.paths import NodePaths
 
-ROOT = Layout(Path("/"))
+ROOT = NodePaths(Path("/"))
 
 
 @pytest.fixture

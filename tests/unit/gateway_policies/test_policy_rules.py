@@ -26,8 +26,8 @@ def test_our_policies_break_no_rule(text: str) -> None:
 
 FORWARD = '<forward-request timeout="200" follow-redirects="false" buffer-request-body="true" buffer-response="false" fail-on-error-status-code="false" />'  # noqa: E501
 BROKEN = {
-    "buffers responses": (' buffer-response="false"', ' buffer-response="true"', "lumps"),
-    "does not say whether it buffers": (' buffer-response="false"', "", "lumps"),
+    "buffers responses": (' buffer-response="false"', ' buffer-response="true"', "buffers the stream"),
+    "does not say whether it buffers": (' buffer-response="false"', "", "buffers the stream"),
     "waits for longer than Azure": ('timeout="200"', 'timeout="240"', "timeout '240'; allowed: 1-239"),
     "does not wait at all": ('timeout="200"', 'timeout="0"', "timeout"),
     "does not say how long it waits": (' timeout="200"', "", "timeout ''"),

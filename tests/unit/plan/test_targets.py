@@ -10,7 +10,7 @@ import pytest
 from cloud_init import bundle
 from huddle import registry
 from huddle.errors import InputError
-from infra import targets as roof
+from infra import targets as target_modules
 from plan import stack_file
 from plan.engines import with_engines
 from plan.model import FleetPlan
@@ -92,8 +92,8 @@ def test_a_target_that_does_not_exist_is_refused_with_those_that_do(target: obje
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_every_target_answers_all_that_the_roof_asks(name: str) -> None:
-    asked = [each for each in vars(roof.TargetModule) if not each.startswith("_")]
-    module = roof.of(name)
+    asked = [each for each in vars(target_modules.TargetModule) if not each.startswith("_")]
+    module = target_modules.of(name)
     assert asked
     assert [each for each in asked if not callable(getattr(module, each, None))] == []
 

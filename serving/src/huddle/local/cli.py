@@ -10,9 +10,8 @@ import typer
 from huddle.client.api import Health
 from huddle.errors import ExitCode
 from huddle.launch.request import Device
-from huddle.local import layout as layouts
-from huddle.local import service
-from huddle.local.layout import Layout
+from huddle.local import files, service
+from huddle.local.files import LocalPaths
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Try the whole service on this machine.")
 EVERY_S = 10.0
@@ -36,40 +35,40 @@ def start(
     timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for the first answer.")] = 900,
 ) -> None:
     """Serve a tiny model: real vLLM behind the wrapper, under a supervisor; then print how to talk to it."""
-    layout = Layout(state.absolute())
+    paths = LocalPaths(state.absolute())
     chosen = device or (Device.CUDA if shutil.which("nvidia-smi") else Device.CPU)
-    if service.supervised(layout):
-        service.check_port(layout, port)
+    if service.supervised(paths):
+        service.check_port(paths, port)
         _say("it runs already")
-        service.wait(layout, timeout, _Progress())
+        service.wait(paths, timeout, _Progress())
     else:
-        service.start(layout, port=port, device=chosen, vllm=vllm)
+        service.start(paths, port=port, device=chosen, vllm=vllm)
         _say(f"starting vLLM on {chosen.value} and the wrapper; logs are in {state}/log")
         try:
-            service.wait(layout, timeout, _Progress())
+            service.wait(paths, timeout, _Progress())
         except BaseException:  # Ctrl+C as well: nothing half started stays
-            service.stop(layout)
+            service.stop(paths)
             raise
-    with service.client(layout) as client:
+    with service.client(paths) as client:
         url = client.connection.base_url
-    typer.echo("\n".join(layouts.lines(layout, url, Path.cwd())))
+    typer.echo("\n".join(files.lines(paths, url, Path.cwd())))
 
 
 @app.command()
 def stop(*, state: StateDirectory = STATE) -> None:
     """Stop the wrapper, then the engine."""
-    count = service.stop(Layout(state.absolute()))
+    count = service.stop(LocalPaths(state.absolute()))
     _say(f"stopped {count} processes" if count else "nothing was running")
 
 
 @app.command()
 def status(*, state: StateDirectory = STATE, as_json: AsJson = False) -> None:
     """Say whether it runs and answers; exit code 1 when it does not."""
-    layout = Layout(state.absolute())
-    pids = [process.pid for process in service.processes(layout)]
+    paths = LocalPaths(state.absolute())
+    pids = [process.pid for process in service.processes(paths)]
     health: Health | None = None
-    if pids and layout.connection.exists():
-        with service.client(layout) as client:
+    if pids and paths.connection.exists():
+        with service.client(paths) as client:
             health = client.health()
             url = client.connection.base_url
     found = {"state": health.state.value, "url": url, "pids": pids} if health else {"state": "stopped", "pids": pids}

@@ -23,8 +23,8 @@ from huddle.client.connection import ClientError
 from huddle.errors import ExitCode, HuddleError
 from huddle.launch.request import Device
 from huddle.launch.supervise import longest_stop_s
-from huddle.local import layout as layouts
-from huddle.local.layout import DRAIN_S, HOST, Layout, Ports
+from huddle.local import files
+from huddle.local.files import DRAIN_S, HOST, LocalPaths, Ports
 from huddle.wrapper.access.auth import new_key
 
 MARK = "HUDDLE_LOCAL"  # in the environment of every process of a service: its state directory
@@ -46,41 +46,41 @@ class LocalError(HuddleError):
         self.exit_code = exit_code
 
 
-def processes(layout: Layout) -> list[psutil.Process]:
+def processes(paths: LocalPaths) -> list[psutil.Process]:
     """The service's marked processes, the supervisor first."""
     found = []
     for process in psutil.process_iter():
         try:
-            if process.environ().get(MARK) == str(layout.root) and process.status() != psutil.STATUS_ZOMBIE:
+            if process.environ().get(MARK) == str(paths.root) and process.status() != psutil.STATUS_ZOMBIE:
                 found.append((_MODULE not in process.cmdline(), process.pid, process))
         except (psutil.Error, OSError):
             continue  # another user's, or gone
     return [process for _, _, process in sorted(found, key=lambda entry: entry[:2])]
 
 
-def supervised(layout: Layout) -> bool:
+def supervised(paths: LocalPaths) -> bool:
     """Whether the supervisor runs."""
-    return any(_MODULE in process.cmdline() for process in processes(layout)[:1])
+    return any(_MODULE in process.cmdline() for process in processes(paths)[:1])
 
 
-def client(layout: Layout) -> Client:
+def client(paths: LocalPaths) -> Client:
     """A client of the service."""
-    return Client(connection_file=layout.connection, max_retries=0)
+    return Client(connection_file=paths.connection, max_retries=0)
 
 
-def check_port(layout: Layout, port: int | None) -> None:
+def check_port(paths: LocalPaths, port: int | None) -> None:
     """Refuse `port` for a service that runs already and listens on another one.
 
     Raises:
         LocalError: naming the address that it has and how to move it.
     """
-    with client(layout) as running:
+    with client(paths) as running:
         url = running.connection.base_url
     if port is not None and urlsplit(url).port != port:
         raise LocalError(f"it runs already, at {url}; stop it (`make local-stop`) to start it on port {port}")
 
 
-def start(layout: Layout, *, port: int | None, device: Device, vllm: str | None) -> None:
+def start(paths: LocalPaths, *, port: int | None, device: Device, vllm: str | None) -> None:
     """Write the files and start the supervisor, which outlives this process. Does not wait.
 
     Raises:
@@ -88,16 +88,16 @@ def start(layout: Layout, *, port: int | None, device: Device, vllm: str | None)
     """
     program = _program(vllm, device)
     ports = _ports(port)
-    for left in processes(layout):  # of a supervisor that was killed
+    for left in processes(paths):  # of a supervisor that was killed
         left.terminate()
     try:
-        _write(layout, ports, device, program)
+        _write(paths, ports, device, program)
     except OSError as error:
-        raise LocalError(f"{layout.root}: cannot write the service's files ({error.strerror})") from None
-    environment = {**os.environ, MARK: str(layout.root)}
-    with layout.log("supervisor").open("wb") as output:
+        raise LocalError(f"{paths.root}: cannot write the service's files ({error.strerror})") from None
+    environment = {**os.environ, MARK: str(paths.root)}
+    with paths.log("supervisor").open("wb") as output:
         subprocess.Popen(
-            [sys.executable, "-m", _MODULE, str(layout.root)],
+            [sys.executable, "-m", _MODULE, str(paths.root)],
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -106,7 +106,7 @@ def start(layout: Layout, *, port: int | None, device: Device, vllm: str | None)
         )
 
 
-def wait(layout: Layout, timeout_s: float, progress: Callable[[Health, float], None]) -> Health:
+def wait(paths: LocalPaths, timeout_s: float, progress: Callable[[Health, float], None]) -> Health:
     """Until a completion would be answered.
 
     Raises:
@@ -118,24 +118,24 @@ def wait(layout: Layout, timeout_s: float, progress: Callable[[Health, float], N
     def look(health: Health, passed_s: float) -> None:
         nonlocal missed
         progress(health, passed_s)
-        missed = 0 if health.ready or supervised(layout) else missed + 1
+        missed = 0 if health.ready or supervised(paths) else missed + 1
         if missed >= LOOKS:
-            raise LocalError(f"the service did not come up:\n{tails(layout)}", exit_code=ExitCode.FAILED)
+            raise LocalError(f"the service did not come up:\n{tails(paths)}", exit_code=ExitCode.FAILED)
 
-    with client(layout) as asking:
+    with client(paths) as asking:
         try:
             return asking.wait_until_ready(timeout_s, look)
         except ClientError as error:
-            raise LocalError(f"{error}\n{tails(layout)}", exit_code=ExitCode.FAILED) from error
+            raise LocalError(f"{error}\n{tails(paths)}", exit_code=ExitCode.FAILED) from error
 
 
-def stop(layout: Layout) -> int:
+def stop(paths: LocalPaths) -> int:
     """End the service, in order; returns how many processes there were."""
-    found = processes(layout)
+    found = processes(paths)
     if not found:
         return 0
     family = {process for each in found for process in (each, *_children(each))}
-    first = found[:1] if supervised(layout) else found
+    first = found[:1] if supervised(paths) else found
     for process in first:
         _quietly(process.terminate)
     _, left = psutil.wait_procs(first, 2 * longest_stop_s(DRAIN_S))
@@ -145,11 +145,11 @@ def stop(layout: Layout) -> int:
     return len(family)
 
 
-def tails(layout: Layout) -> str:
+def tails(paths: LocalPaths) -> str:
     """The last lines of the logs, for a person who wants to know why."""
     parts = []
     for name in ("supervisor", "engine", "wrapper"):
-        log = layout.log(name)
+        log = paths.log(name)
         text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
         parts += [f"--- {log}", *text.splitlines()[-TAIL_LINES:]]
     return "\n".join(parts)
@@ -201,23 +201,23 @@ def _free(count: int) -> list[int]:
     return list(itertools.islice(filter(_is_free, random.sample(_PORTS, len(_PORTS))), count))
 
 
-def _write(layout: Layout, ports: Ports, device: Device, program: str) -> None:
-    layout.root.mkdir(mode=0o700, exist_ok=True)
-    for directory in (layout.store, layout.workspace, layout.log("any").parent):
+def _write(paths: LocalPaths, ports: Ports, device: Device, program: str) -> None:
+    paths.root.mkdir(mode=0o700, exist_ok=True)
+    for directory in (paths.store, paths.workspace, paths.log("any").parent):
         directory.mkdir(exist_ok=True)
-    tiny_model.make(layout.store / layouts.MODEL)
-    if not layout.prompt.exists():
-        layout.prompt.write_text(layouts.SYSTEM_PROMPT, encoding="utf-8")
-    if not layout.key.exists():
-        _write_private(layout.key, new_key()[0] + "\n")
-    digest = hashlib.sha256(layout.key.read_text(encoding="utf-8").strip().encode()).hexdigest()
-    _write_private(layout.connection, yaml.safe_dump(layouts.connection(ports), sort_keys=False))
-    layout.registry.write_text(yaml.safe_dump(layouts.registry(device), sort_keys=False), encoding="utf-8")
-    layout.wrapper.write_text(yaml.safe_dump(layouts.wrapper(layout, ports, digest), sort_keys=False), encoding="utf-8")
-    lines = layouts.programs(layout, ports, device, program)
-    layout.programs.write_text(json.dumps(lines, indent=2) + "\n", encoding="utf-8")
+    tiny_model.make(paths.store / files.MODEL)
+    if not paths.prompt.exists():
+        paths.prompt.write_text(files.SYSTEM_PROMPT, encoding="utf-8")
+    if not paths.key.exists():
+        _write_private(paths.key, new_key()[0] + "\n")
+    digest = hashlib.sha256(paths.key.read_text(encoding="utf-8").strip().encode()).hexdigest()
+    _write_private(paths.connection, yaml.safe_dump(files.connection(ports), sort_keys=False))
+    paths.registry.write_text(yaml.safe_dump(files.registry(device), sort_keys=False), encoding="utf-8")
+    paths.wrapper.write_text(yaml.safe_dump(files.wrapper(paths, ports, digest), sort_keys=False), encoding="utf-8")
+    lines = files.programs(paths, ports, device, program)
+    paths.programs.write_text(json.dumps(lines, indent=2) + "\n", encoding="utf-8")
     for name in ("engine", "wrapper"):
-        layout.log(name).unlink(missing_ok=True)
+        paths.log(name).unlink(missing_ok=True)
 
 
 def _write_private(path: Path, text: str) -> None:

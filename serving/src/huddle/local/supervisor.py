@@ -15,7 +15,7 @@ from pathlib import Path
 
 from huddle.errors import ExitCode
 from huddle.launch.supervise import Signals, longest_stop_s
-from huddle.local.layout import DRAIN_S, Layout
+from huddle.local.files import DRAIN_S, LocalPaths
 
 YOUNG_S = 30.0
 RESTARTS = 3
@@ -99,9 +99,9 @@ def _say(text: str) -> None:
 def main() -> None:
     """Run in the directory that `huddle local start` has filled."""
     os.umask(0o077)
-    layout = Layout(Path(sys.argv[1]))
-    lines = json.loads(layout.programs.read_text(encoding="utf-8"))
-    sys.exit(supervise({name: Program(name, lines[name], layout.log(name)) for name in _ORDER}))
+    paths = LocalPaths(Path(sys.argv[1]))
+    lines = json.loads(paths.programs.read_text(encoding="utf-8"))
+    sys.exit(supervise({name: Program(name, lines[name], paths.log(name)) for name in _ORDER}))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import typer
 
 from huddle import registry
 from huddle.publish import hub, manifest, place, source, writer
-from huddle.publish.layout import StoreError, StoreLayout
+from huddle.publish.paths import StoreError, StorePaths
 from huddle.publish.writer import Published
 from huddle.registry import Registry, Served
 
@@ -47,8 +47,8 @@ def publish(
         fetched = origin or hub.download(served.model)
         source.of_model(served, fetched)  # refused before the store is touched
     with writing.writable():
-        done = [_publish(known, served, fetched, writing.layout)]
-        done += [_publish(known, alias, None, writing.layout) for alias in _aliases(known, served, writing.layout)]
+        done = [_publish(known, served, fetched, writing.paths)]
+        done += [_publish(known, alias, None, writing.paths) for alias in _aliases(known, served, writing.paths)]
     if as_json:
         typer.echo(json.dumps({"ok": True, "published": [vars(one) for one in done]}, indent=2))
         return
@@ -63,8 +63,8 @@ def publish(
 
 def published(*, store: StoreDirectory = None, as_json: AsJson = False) -> None:
     """List what the store holds."""
-    layout = place.for_reading(store)
-    rows = [_row(layout, directory) for directory in sorted(layout.directories())]
+    paths = place.for_reading(store)
+    rows = [_row(paths, directory) for directory in sorted(paths.directories())]
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
@@ -72,7 +72,7 @@ def published(*, store: StoreDirectory = None, as_json: AsJson = False) -> None:
         size = f"{row['bytes'] / 1e9:.1f} GB" if row["bytes"] is not None else "unreadable"
         typer.echo(f"{row['directory']}  {row['version']}  {size}  before: {row['previous'] or 'none'}")
     if not rows:
-        typer.echo(f"{layout.root} holds no published model")
+        typer.echo(f"{paths.root} holds no published model")
 
 
 def verify(
@@ -80,11 +80,11 @@ def verify(
 ) -> None:
     """Read a published model and compare every file with its manifest."""
     served = registry.load(registry_file).resolve(name)
-    layout = place.for_reading(store)
+    paths = place.for_reading(store)
     directory = served.entry.store_directory
-    version = _current(layout, served)
-    found = manifest.read(layout.version(directory, version))
-    manifest.verify(found, layout.version(directory, version))
+    version = _current(paths, served)
+    found = manifest.read(paths.version(directory, version))
+    manifest.verify(found, paths.version(directory, version))
     if as_json:
         typer.echo(json.dumps({"ok": True, "version": version, "digest": found.digest, "files": len(found.files)}))
     else:
@@ -98,11 +98,11 @@ def rollback(
     served = registry.load(registry_file).resolve(name)
     writing = place.for_writing(store, None)
     with writing.writable():
-        layout, directory = writing.layout, served.entry.store_directory
-        before, wanted = _current(layout, served), layout.previous(directory)
+        paths, directory = writing.paths, served.entry.store_directory
+        before, wanted = _current(paths, served), paths.previous(directory)
         if wanted is None or wanted == before:
-            raise StoreError(f"{served.name} has no version before {before} in {layout.root}")
-        layout.switch(directory, wanted)
+            raise StoreError(f"{served.name} has no version before {before} in {paths.root}")
+        paths.switch(directory, wanted)
     if as_json:
         typer.echo(json.dumps({"ok": True, "version": wanted, "before": before}))
     else:
@@ -117,49 +117,47 @@ def remove(
     served = known.resolve(name)
     writing = place.for_writing(store, None)
     with writing.writable():
-        layout = writing.layout
-        version = _current(layout, served)
-        aliases = [one.name for one in _aliases(known, served, layout)]
+        paths = writing.paths
+        version = _current(paths, served)
+        aliases = [one.name for one in _aliases(known, served, paths)]
         if aliases:
             raise StoreError(f"{', '.join(aliases)} links to the files of {served.name}; remove that first")
-        layout.remove(served.entry.store_directory)
+        paths.remove(served.entry.store_directory)
     if as_json:
         typer.echo(json.dumps({"ok": True, "removed": version}))
     else:
-        typer.echo(f"{served.name} removed from {layout.root}")
+        typer.echo(f"{served.name} removed from {paths.root}")
 
 
-def _publish(known: Registry, served: Served, origin: Path | None, layout: StoreLayout) -> Published:
+def _publish(known: Registry, served: Served, origin: Path | None, paths: StorePaths) -> Published:
     if served.alias is not None:
-        made, expected = source.of_alias(known, served, origin, layout), None
+        made, expected = source.of_alias(known, served, origin, paths), None
     else:
         assert origin is not None  # noqa: S101 - publish() has fetched it
         made, expected = source.of_model(served, origin), served.model.digest
-    return writer.publish(
-        made, layout, expected_digest=expected, step=_Steps(served.name), progress=_Bytes(served.name)
-    )
+    return writer.publish(made, paths, expected_digest=expected, step=_Steps(served.name), progress=_Bytes(served.name))
 
 
-def _aliases(known: Registry, served: Served, layout: StoreLayout) -> list[Served]:
+def _aliases(known: Registry, served: Served, paths: StorePaths) -> list[Served]:
     """The published aliases of a base model."""
     if served.alias is not None:
         return []
     found = (one for one in known.served if one.alias is not None and one.alias.base == served.model.name)
-    return [one for one in found if layout.current(one.entry.store_directory) is not None]
+    return [one for one in found if paths.current(one.entry.store_directory) is not None]
 
 
-def _current(layout: StoreLayout, served: Served) -> str:
-    version = layout.current(served.entry.store_directory)
+def _current(paths: StorePaths, served: Served) -> str:
+    version = paths.current(served.entry.store_directory)
     if version is None:
-        raise StoreError(f"{served.name} is not published in {layout.root}; `huddle models published` lists what is")
+        raise StoreError(f"{served.name} is not published in {paths.root}; `huddle models published` lists what is")
     return version
 
 
-def _row(layout: StoreLayout, directory: str) -> dict[str, Any]:
-    version = layout.current(directory)
-    row: dict[str, Any] = {"directory": directory, "version": version, "previous": layout.previous(directory)}
+def _row(paths: StorePaths, directory: str) -> dict[str, Any]:
+    version = paths.current(directory)
+    row: dict[str, Any] = {"directory": directory, "version": version, "previous": paths.previous(directory)}
     try:
-        found = manifest.read(layout.version(directory, version)) if version else None
+        found = manifest.read(paths.version(directory, version)) if version else None
     except manifest.ManifestError:
         found = None
     return {
@@ -167,7 +165,7 @@ def _row(layout: StoreLayout, directory: str) -> dict[str, Any]:
         "model": found.model if found else None,
         "bytes": found.size if found else None,
         "digest": found.digest if found else None,
-        "versions": list(layout.known(directory)),
+        "versions": list(paths.known(directory)),
     }
 
 

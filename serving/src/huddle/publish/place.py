@@ -10,7 +10,7 @@ from typing import Any
 
 from huddle.errors import InputError
 from huddle.publish import disk
-from huddle.publish.layout import StoreLayout
+from huddle.publish.paths import StorePaths
 from huddle.publish.session import DirectoryStore, NotTheLoaderError, SharedDisk, Store
 
 CURRENT = Path("/opt/huddle/current")
@@ -40,9 +40,9 @@ def node_store() -> NodeStore:
         raise InputError(f"this machine is no node ({path} does not say where the store is); give --store") from error
 
 
-def for_reading(directory: Path | None) -> StoreLayout:
+def for_reading(directory: Path | None) -> StorePaths:
     """The store to look at."""
-    return StoreLayout(directory if directory is not None else Path(node_store().mount))
+    return StorePaths(directory if directory is not None else Path(node_store().mount))
 
 
 def for_writing(directory: Path | None, format_device: Path | None) -> Store:
@@ -55,16 +55,16 @@ def for_writing(directory: Path | None, format_device: Path | None) -> Store:
     if directory is not None:
         if format_device is not None:
             raise InputError("--format is for the model disk of a node; a directory named by --store is used as it is")
-        return DirectoryStore(StoreLayout(directory))
+        return DirectoryStore(StorePaths(directory))
     facts, here = node_store(), socket.gethostname()
     if facts.writer != here:
         raise NotTheLoaderError(
             f"{here} only reads the store; publish on {facts.writer}, the one node that writes to it"
         )
-    layout = StoreLayout(Path(facts.mount))
+    paths = StorePaths(Path(facts.mount))
     if facts.device is None:
-        return Share(layout)
-    return SharedDisk(layout, Path(facts.device), format_device)
+        return Share(paths)
+    return SharedDisk(paths, Path(facts.device), format_device)
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Share(DirectoryStore):
     @contextlib.contextmanager
     def writable(self) -> Iterator[None]:
         """Writable inside: the share is mounted anew; read-only again afterwards."""
-        root = str(self.layout.root)
+        root = str(self.paths.root)
         with super().writable():  # first: a second publication that is refused must leave the first one's mount alone
             disk.run("mount", "--options", "remount,rw", root)
             try:

@@ -13,7 +13,7 @@ from typing import Protocol
 from huddle.errors import InputError
 from huddle.publish import disk
 from huddle.publish.disk import DiskError
-from huddle.publish.layout import StoreLayout
+from huddle.publish.paths import StorePaths
 
 LOCK = Path("/run/huddle-publish.lock")  # not below /run/lock, where any user could hold it
 WRITER_SILENT_AFTER = timedelta(minutes=2)
@@ -28,7 +28,7 @@ class Store(Protocol):
     """Something that can be made writable."""
 
     @property
-    def layout(self) -> StoreLayout:
+    def paths(self) -> StorePaths:
         """Where its models lie."""
 
     def writable(self) -> contextlib.AbstractContextManager[None]:
@@ -43,14 +43,14 @@ class Store(Protocol):
 class DirectoryStore:
     """A directory that is writable as it is: a test's, or a share that somebody has mounted for writing."""
 
-    layout: StoreLayout
+    paths: StorePaths
 
     @contextlib.contextmanager
     def writable(self) -> Iterator[None]:
         """One publication at a time."""
-        if not self.layout.root.is_dir():
-            raise InputError(f"{self.layout.root}: is no directory; make the store's directory first")
-        descriptor = os.open(self.layout.root, os.O_RDONLY | os.O_DIRECTORY)
+        if not self.paths.root.is_dir():
+            raise InputError(f"{self.paths.root}: is no directory; make the store's directory first")
+        descriptor = os.open(self.paths.root, os.O_RDONLY | os.O_DIRECTORY)
         try:
             _take(descriptor)
             yield
@@ -62,7 +62,7 @@ class DirectoryStore:
 class SharedDisk:
     """A disk that several nodes have attached. `format_device` names the disk that may be formatted if it is blank."""
 
-    layout: StoreLayout
+    paths: StorePaths
     device: Path
     format_device: Path | None = None
     lock: Path = LOCK
@@ -121,8 +121,8 @@ class SharedDisk:
         disk.format_blank(self.device)
 
     def _mount(self, options: str) -> None:
-        self.layout.root.mkdir(parents=True, exist_ok=True)
-        words = ["--types", "ext4", "--options", f"{options},nodev,nosuid", str(self.device), str(self.layout.root)]
+        self.paths.root.mkdir(parents=True, exist_ok=True)
+        words = ["--types", "ext4", "--options", f"{options},nodev,nosuid", str(self.device), str(self.paths.root)]
         if options == "rw":
             # Without it mount(8) mounts a disk that is in use read-only instead, and calls that success.
             words.insert(0, "--rw")
@@ -138,13 +138,13 @@ class SharedDisk:
             ) from error
 
     def _unmount(self) -> None:
-        while os.path.ismount(self.layout.root):
+        while os.path.ismount(self.paths.root):
             try:
-                disk.run("umount", str(self.layout.root))
+                disk.run("umount", str(self.paths.root))
             except DiskError:
-                users = ", ".join(_users(self.layout.root)) or "a mount namespace, such as a sandboxed service's"
+                users = ", ".join(_users(self.paths.root)) or "a mount namespace, such as a sandboxed service's"
                 raise DiskError(
-                    f"{self.layout.root} is in use by {users}; end that and publish again, nothing was written"
+                    f"{self.paths.root} is in use by {users}; end that and publish again, nothing was written"
                 ) from None
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from huddle.errors import InputError
 from huddle.publish import manifest
-from huddle.publish.layout import StoreLayout
 from huddle.publish.manifest import FileFacts, Manifest, ManifestError
+from huddle.publish.paths import StorePaths
 from huddle.registry import Registry, Served, files
 
 _SKIPPED = frozenset({"original", ".cache", ".git", "__pycache__"})
@@ -45,7 +45,7 @@ def of_model(served: Served, directory: Path) -> Source:
     return Source(served.name, served.model.store_directory, dict(_found(directory)))
 
 
-def of_alias(known: Registry, served: Served, own: Path | None, store: StoreLayout) -> Source:
+def of_alias(known: Registry, served: Served, own: Path | None, store: StorePaths) -> Source:
     """An alias: links to every file of its base's published version, and its own prompt and card beside them.
 
     `own`: a directory with the alias's own files; else those that are published already, else the registry's.
@@ -72,7 +72,7 @@ def of_alias(known: Registry, served: Served, own: Path | None, store: StoreLayo
     return Source(served.name, directory, mine, links, {path: whole.files[path] for path in links})
 
 
-def _own_files(known: Registry, name: str, directory: str, given: Path | None, store: StoreLayout) -> dict[str, Path]:
+def _own_files(known: Registry, name: str, directory: str, given: Path | None, store: StorePaths) -> dict[str, Path]:
     version = store.current(directory)
     if given is None and version is not None:
         folder = store.version(directory, version)

@@ -12,8 +12,8 @@ from typing import Any
 from huddle import whole_file
 from huddle.errors import HuddleError
 from huddle.publish import manifest
-from huddle.publish.layout import StoreLayout, sync_directory
 from huddle.publish.manifest import FileFacts, Manifest
+from huddle.publish.paths import StorePaths, sync_directory
 from huddle.publish.source import Source
 
 RESERVE_BYTES = 1024**3
@@ -51,7 +51,7 @@ class Published:
 
 def publish(
     source: Source,
-    store: StoreLayout,
+    store: StorePaths,
     *,
     expected_digest: str | None = None,
     step: Step = lambda _: None,
@@ -146,7 +146,7 @@ def _identity(path: Path) -> list[int]:
     return [facts.st_size, facts.st_mtime_ns]
 
 
-def _require_space(source: Source, copied: _Record, store: StoreLayout, reserve_bytes: int) -> None:
+def _require_space(source: Source, copied: _Record, store: StorePaths, reserve_bytes: int) -> None:
     needed = sum(path.stat().st_size for name, path in source.files.items() if copied.facts(name) is None)
     free = shutil.disk_usage(store.root).free
     missing = needed + reserve_bytes - free

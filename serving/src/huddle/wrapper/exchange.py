@@ -64,7 +64,7 @@ class _EngineError:
     body: bytearray = field(default_factory=bytearray)
 
 
-class Service(Protocol):
+class ExchangeService(Protocol):
     """What an exchange needs of the service that has started it."""
 
     clock: Callable[[], float]
@@ -89,7 +89,7 @@ class Service(Protocol):
 class Exchange:
     """Implements the connection's `Answer` and the upstream's `Sink`."""
 
-    def __init__(self, service: Service, connection: ClientConnection, admitted: Admitted, body: bytes) -> None:
+    def __init__(self, service: ExchangeService, connection: ClientConnection, admitted: Admitted, body: bytes) -> None:
         self.service = service
         self.connection = connection
         self.admitted = admitted

@@ -43,7 +43,7 @@ _JSON: Final = ("content-type", "application/json")
 
 
 class WrapperService:
-    """Implements the connections' `Service`. One per process; everything runs on one event loop."""
+    """Implements the connections' `HttpService`. One per process; everything runs on one event loop."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class WrapperService:
         metrics.gauge("buffered_bytes", "Request bytes in memory.", lambda: self._buffered)
         metrics.gauge("engine_ready", "1 while the engine is healthy.", lambda: float(self.probe.problem is None))
 
-    # -- connection.Service --
+    # -- connection.HttpService --
 
     @property
     def http_limits(self) -> HttpLimits:

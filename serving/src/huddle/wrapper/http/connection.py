@@ -44,7 +44,7 @@ class Answer(Protocol):
         """The client has caught up."""
 
 
-class Service(Protocol):
+class HttpService(Protocol):
     """What a connection asks of the server behind it."""
 
     @property
@@ -90,7 +90,7 @@ class State(Enum):
 class ClientConnection(asyncio.Protocol):
     """The server side of one TCP connection."""
 
-    def __init__(self, service: Service, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, service: HttpService, clock: Callable[[], float] = time.monotonic) -> None:
         self._service = service
         self._clock = clock
         self._transport: asyncio.Transport

@@ -12,7 +12,7 @@ _CONNECTIONS_MAX: Final = 32
 
 
 class MetricsService:
-    """Implements the connections' `Service` for one route."""
+    """Implements the connections' `HttpService` for one route."""
 
     http_limits = HttpLimits(max_head_bytes=8_192, max_body_bytes=0)
     client_timeouts = ClientTimeouts()

@@ -29,7 +29,7 @@ class StoreError(InputError):
 
 
 @dataclass(frozen=True)
-class StoreLayout:
+class StorePaths:
     """Paths of a store, and the atomic steps on them."""
 
     root: Path

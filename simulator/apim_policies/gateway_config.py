@@ -53,7 +53,7 @@ class Product:
 
 
 @verify(UNIQUE)
-class Reach(StrEnum):
+class SubscriptionScope(StrEnum):
     """What a subscription is for."""
 
     PRODUCT = "product"
@@ -66,14 +66,14 @@ class Subscription:
     """A subscription with its two keys; `target` is the product's or API's id, empty for all APIs."""
 
     id: str
-    reach: Reach
+    scope: SubscriptionScope
     target: str
     keys: tuple[str, ...] = field(repr=False)
     active: bool = True
 
 
 @dataclass(frozen=True)
-class Service:
+class GatewayConfig:
     """A whole gateway. `files` names a policy in complaints: by `api/<id>`, `product/<id>` or `service`."""
 
     apis: tuple[Api, ...]

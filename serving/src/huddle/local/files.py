@@ -26,7 +26,7 @@ class Ports:
 
 
 @dataclass(frozen=True)
-class Layout:
+class LocalPaths:
     """The files of one service, below its state directory (absolute)."""
 
     root: Path
@@ -101,29 +101,29 @@ def registry(device: Device) -> dict[str, Any]:
     return {"models": {MODEL: entry}}
 
 
-def wrapper(layout: Layout, ports: Ports, key_sha256: str) -> dict[str, Any]:
+def wrapper(paths: LocalPaths, ports: Ports, key_sha256: str) -> dict[str, Any]:
     """The wrapper as on a node, with one own product instead of a gateway's key."""
     return {
         "listen": f"{HOST}:{ports.wrapper}",
         "metrics_listen": f"{HOST}:{ports.metrics}",
         "upstream": f"http://{HOST}:{ports.engine}",
-        "models": {MODEL: {"system_prompt_file": str(layout.prompt)}},
+        "models": {MODEL: {"system_prompt_file": str(paths.prompt)}},
         "products": {"local": {"keys": [{"name": "me", "sha256": key_sha256}]}},
         "timeouts": {"drain_s": DRAIN_S},
     }
 
 
-def programs(layout: Layout, ports: Ports, device: Device, vllm: str) -> Mapping[str, list[str]]:
+def programs(paths: LocalPaths, ports: Ports, device: Device, vllm: str) -> Mapping[str, list[str]]:
     """The two command lines. The engine's is the launcher's, as on a node."""
     launch = ["launch", MODEL, "--device", device.value, "--vllm", vllm, "--port", str(ports.engine)]
-    launch += ["--registry", str(layout.registry), "--store", str(layout.store), "--workspace", str(layout.workspace)]
+    launch += ["--registry", str(paths.registry), "--store", str(paths.store), "--workspace", str(paths.workspace)]
     launch += ["--shutdown-timeout", str(DRAIN_S), "--clear-leftovers"]
-    return {"engine": [*HUDDLE, *launch], "wrapper": [*HUDDLE, "wrapper", "--config", str(layout.wrapper)]}
+    return {"engine": [*HUDDLE, *launch], "wrapper": [*HUDDLE, "wrapper", "--config", str(paths.wrapper)]}
 
 
-def lines(layout: Layout, ports_url: str, directory: Path) -> tuple[str, str, str]:
+def lines(paths: LocalPaths, ports_url: str, directory: Path) -> tuple[str, str, str]:
     """How to talk to it, ready to paste in `directory`; the key is read from its file, never written out."""
-    here = Path(os.path.relpath(layout.root, directory)) if layout.root.is_relative_to(directory) else layout.root
+    here = Path(os.path.relpath(paths.root, directory)) if paths.root.is_relative_to(directory) else paths.root
     programs = Path(sys.executable).parent
     shown = Path(os.path.relpath(programs, directory)) if programs.is_relative_to(directory) else programs
     return (

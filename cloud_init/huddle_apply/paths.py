@@ -8,13 +8,13 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Layout:
+class NodePaths:
     """Where things are on a node; `root` is / except in tests."""
 
     root: Path
 
     @classmethod
-    def from_environment(cls) -> Layout:
+    def from_environment(cls) -> NodePaths:
         """The real machine, or what HUDDLE_ROOT names."""
         return cls(Path(os.environ.get("HUDDLE_ROOT") or "/"))
 

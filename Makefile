@@ -19,20 +19,20 @@ help: ## Show this list
 	@echo '  STACK=dev is the default; another stack: make rehearse STACK=prod, or STACK=tests/stacks/premium'
 
 .PHONY: setup
-setup: ## Make .venv hold what the lock says (every target does this first)
+setup: ## Install into .venv what the lock says (every target does this first)
 	@tools/setup.sh
 
 .PHONY: engine
-engine: setup ## Get the Pulumi engine: from PATH, the official release, or a build (minutes, once)
+engine: setup ## Get the Pulumi engine: from PATH, a release, or a build (minutes, once)
 	@$(python) -m infra.engine show
 
 .PHONY: rehearse
-rehearse: setup ## Live through a stack's whole life on a simulated Azure: up, preview, update, destroy
+rehearse: setup ## Run a stack's whole life on a simulated Azure: up, preview, update, destroy
 	@echo "rehearsing stack $(STACK) on a simulated cloud" >&2
 	@.venv/bin/infra rehearse -s $(notdir $(STACK)) $(if $(findstring /,$(STACK)),--stacks-dir $(dir $(STACK)))
 
 .PHONY: test
-test: setup ## Run every test but the deep labs, a booted node and a real engine among them
+test: setup ## Run all tests except the deep labs, including a booted node and a real engine
 	@tools/apt.sh test
 	@$(python) -m infra.engine show >/dev/null
 	@for made in vllm_cpu jupyterlab_env node_lab.image; do $(python) -m tools.$$made >/dev/null; done
@@ -45,7 +45,7 @@ quick: setup ## Run the unit tests (under a minute)
 	@$(python) -m pytest -q -n 2 -m 'not slow' tests/unit tests/tools
 
 .PHONY: labs
-labs: setup ## Run the deep labs, one after the other; what has passed on this tree is not run again
+labs: setup ## Run the deep labs one after the other; those that passed on this tree are not run again
 	@$(labs)
 
 .PHONY: node-lab
@@ -57,7 +57,7 @@ namespaces-lab: setup ## Run two nodes in namespaces, with real Ray and real vLL
 	@$(labs) namespaces
 
 .PHONY: soak-lab
-soak-lab: setup ## Put the wrapper under minutes of steady load; its memory stays flat
+soak-lab: setup ## Put the wrapper under steady load for minutes; check that its memory stays flat
 	@$(labs) soak
 
 .PHONY: lint

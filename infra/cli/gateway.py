@@ -31,7 +31,7 @@ def rotate(  # noqa: PLR0917 - options of a command line
     stack: Stack = "dev",
     finish: Annotated[bool, typer.Option("--finish", help="The second step, once clients have moved.")] = False,
     in_use: Annotated[
-        KeyName, typer.Option(help="The key that clients had when the rotation began.")
+        KeyName, typer.Option(help="The key that clients used when the rotation began.")
     ] = KeyName.PRIMARY,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     as_json: Json = False,
@@ -73,7 +73,7 @@ def _be_sure(rotation: Rotation, yes: bool) -> None:
 def products(
     stack: Stack = "dev",
     leaving: Annotated[
-        bool, typer.Option("--leaving", help="Only ask whether `up` would take products that others subscribed to.")
+        bool, typer.Option("--leaving", help="Only check whether `up` would delete products that others subscribed to.")
     ] = False,
     as_json: Json = False,
 ) -> None:

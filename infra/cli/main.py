@@ -120,7 +120,7 @@ def usage(
         Path | None, typer.Option(help="Token counts by subscription: JSON or CSV (docs/gateway/usage.md).")
     ] = None,
     hours: Annotated[float, typer.Option(help="Hours that the nodes ran in the period.")] = 730.0,
-    query: Annotated[bool, typer.Option("--query", help="Print the Kusto query that gives the counts.")] = False,
+    query: Annotated[bool, typer.Option("--query", help="Print the Kusto query that returns the counts.")] = False,
     as_json: Json = False,
 ) -> None:
     """Divide what the nodes cost by the tokens of each product; idle capacity is shown by itself."""
@@ -194,7 +194,7 @@ def rehearse(
     ] = None,
     keep: Annotated[Path | None, typer.Option(help="Keep state and logs in this new directory.")] = None,
     stacks_dir: Annotated[
-        Path, typer.Option(help="Folder of the stack's file: a directory named `stacks`.", exists=True)
+        Path, typer.Option(help="Directory of the stack file; its name must be `stacks`.", exists=True)
     ] = stack_file.ROOT / "stacks",
 ) -> None:
     """Live through the whole life of a stack: the real engine, a simulated Azure, no cloud, no cost."""

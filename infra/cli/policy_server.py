@@ -40,9 +40,9 @@ def main() -> int:
     )
     parser.add_argument("-s", "--stack", default="dev")
     parser.add_argument("--wrapper", required=True, help="where the wrapper listens, such as http://127.0.0.1:8000")
-    parser.add_argument("--backend-key-file", type=Path, required=True, help="the key that the wrapper lets in")
-    parser.add_argument("--keys", type=Path, required=True, help="subscription keys; made when the file is not there")
-    parser.add_argument("--port", type=int, default=8080, help="where to listen on 127.0.0.1; 0 takes any that is free")
+    parser.add_argument("--backend-key-file", type=Path, required=True, help="backend key that the wrapper accepts")
+    parser.add_argument("--keys", type=Path, required=True, help="file with subscription keys; created if missing")
+    parser.add_argument("--port", type=int, default=8080, help="port on 127.0.0.1; 0 takes any free one")
     asked = parser.parse_args()
     try:
         plan = load_azure_plan(asked.stack)

@@ -26,11 +26,11 @@ class Network(Section):
     """The VNet and its subnets. Node addresses count up from the fifth address of `nodes_subnet`."""
 
     existing_vnet: VnetId | None = Field(
-        None, description="ARM id of a VNet that is there already: the subnets are made in it, the VNet is left alone."
+        None, description="ARM id of an existing VNet. The subnets are created in it; the VNet is not changed."
     )
     private_dns: PrivateDnsOwner = Field(
         PrivateDnsOwner.OWN,
-        description="Who writes the names of private endpoints: `own` zones, or the organisation's Azure `policy`.",
+        description="Who creates DNS records of private endpoints: `own` zones, or your organisation's Azure `policy`.",
     )
     address_space: Cidr = Field(IPv4Network("10.0.0.0/16"), description="The VNet's range (CIDR).")
     nodes_subnet: Cidr = Field(IPv4Network("10.0.0.0/24"), description="GPU nodes (CIDR).")
@@ -40,7 +40,7 @@ class Network(Section):
     endpoints_subnet: Cidr = Field(IPv4Network("10.0.2.0/24"), description="Private endpoints (CIDR).")
     bastion_subnet: Cidr = Field(IPv4Network("10.0.3.0/26"), description="Azure Bastion (CIDR, /26 or larger).")
     reserved_ranges: tuple[Cidr, ...] = Field(
-        (), description="Ranges in use elsewhere (peered VNets, on-premises) that the VNet must not overlap (CIDRs)."
+        (), description="Ranges used elsewhere (peered VNets, on-premises), which the VNet must not overlap (CIDRs)."
     )
 
 
@@ -76,9 +76,9 @@ class Nodes(Section):
     zone: ZoneNumber | None = Field(None, description="Availability zone, 1-3; none means regional.")
     image: Image = Field(description="The VM image.")
     priority: Priority = Field(
-        Priority.REGULAR, description="`spot` is cheaper and can be evicted; set at creation only."
+        Priority.REGULAR, description="`spot` is cheaper and can be evicted; can only be set at creation."
     )
-    os_disk_gib: int = Field(256, ge=256, le=4095, description="OS disk size (GiB); it dies with the VM.")
+    os_disk_gib: int = Field(256, ge=256, le=4095, description="OS disk size (GiB). The disk is deleted with the VM.")
     admin_username: str = Field(
         "azureuser", description="Login name on the nodes.", pattern=r"^[a-z_][a-z0-9_-]{0,31}$"
     )
@@ -103,9 +103,9 @@ class ModelStore(Section):
 
 
 class Bastion(Section):
-    """Azure Bastion: the way in for operators, as no node has a public address."""
+    """Azure Bastion, through which operators reach the nodes: no node has a public address."""
 
-    sku: BastionSku = Field(BastionSku.NONE, description="`none`, or the SKU; it bills hourly until deleted.")
+    sku: BastionSku = Field(BastionSku.NONE, description="`none`, or the SKU; billed hourly until it is deleted.")
     tunnel: bool = Field(False, description="Whether `az network bastion tunnel` must work (Standard or Premium).")
 
 
@@ -155,7 +155,7 @@ class AzureSettings(ServiceSettings):
         "",
         max_length=20,
         pattern=r"^[a-z0-9]*$",
-        description="Changes the suffix of globally unique names, for when one is taken or soft-deleted.",
+        description="Changes the suffix of globally unique names. Use it if a name is taken or soft-deleted.",
     )
     network: Network = Field(Network(), description="VNet and subnets.")
     nodes: Nodes = Field(description="GPU VMs.")

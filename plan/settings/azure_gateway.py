@@ -13,16 +13,16 @@ class ExistingGateway(Section):
     """An API Management service that is there already: our API and products are added to it, the rest left alone."""
 
     id: GatewayId = Field(description="Its ARM id.")
-    subnet: Cidr = Field(description="The range that it calls the nodes from (CIDR); the wrapper lets in nobody else.")
+    subnet: Cidr = Field(description="The range from which it calls the nodes (CIDR); the wrapper accepts no others.")
 
 
 class PolicyFragments(Section):
     """Files with policy elements of your own, by the section of the API's policy that they go to."""
 
     inbound: tuple[str, ...] = Field(
-        (), description="Files, from the project's directory, that hold for requests: after the product's limits."
+        (), description="Files (paths from the project's directory) for requests. They run after the product's limits."
     )
-    outbound: tuple[str, ...] = Field((), description="Files that hold for answers; they may set headers.")
+    outbound: tuple[str, ...] = Field((), description="Files for answers; they may set headers.")
 
 
 class PortalProduct(Product):
@@ -34,7 +34,7 @@ class PortalProduct(Product):
     approval_required: bool = Field(False, description="Whether an administrator approves each subscription.")
     published: bool = Field(True, description="Whether the product is offered in the portal.")
     visible_to_guests: bool = Field(
-        False, description="Whether a published product is shown without signing in, not only to signed-in developers."
+        False, description="Whether a published product is also shown to visitors who are not signed in."
     )
 
 
@@ -46,17 +46,17 @@ class ApiManagement(Gateway):
     units: int = Field(1, ge=1, description="Scale units.")
     publisher_name: Line = Field(min_length=1, max_length=100, description="Organisation named in the portal.")
     publisher_email: str = Field(
-        description="Address for the service's notices.", pattern=r"^[^@\s]+@[^@\s]+\.[^@\s]+$"
+        description="E-mail address for the service's notices.", pattern=r"^[^@\s]+@[^@\s]+\.[^@\s]+$"
     )
     inbound: GatewayInbound = Field(
-        GatewayInbound.PUBLIC, description="How clients reach it; what a tier offers differs."
+        GatewayInbound.PUBLIC, description="How clients reach it; the tier decides what is possible."
     )
     public_access: PublicAccess = Field(
         PublicAccess.ENABLED,
         description="With a private endpoint, set `disabled` after the first `up`: Azure refuses it at creation.",
     )
     existing: ExistingGateway | None = Field(
-        None, description="Use a service that is there already; tier, inbound and units then say what it is."
+        None, description="Use an existing service; `tier`, `inbound` and `units` must then describe it."
     )
     api_path: str = Field(
         "v1",
@@ -65,7 +65,7 @@ class ApiManagement(Gateway):
     )
     azure_openai_api: bool = Field(
         False,
-        description="Whether clients of Azure OpenAI (header api-key, path openai/deployments/…) are served, too.",
+        description="Whether to serve Azure OpenAI clients, too (header api-key, path openai/deployments/…).",
     )
     bearer_api: bool = Field(
         False, description="Whether a second address takes keys as `Authorization: Bearer`, as plain OpenAI clients do."
@@ -76,8 +76,9 @@ class ApiManagement(Gateway):
         description="Origins, such as https://chat.example.com, whose pages may call the API; none means no CORS.",
     )
     policy_fragments: PolicyFragments = Field(
-        PolicyFragments(), description="Policy elements of your own; what would buffer, leak or bypass is refused."
+        PolicyFragments(),
+        description="Your own policy elements; none may buffer, leak keys or bypass products.",
     )
     keys_in_key_vault: bool = Field(
-        False, description="Whether the stack's key vault also holds every subscription's keys, for its operators."
+        False, description="Whether the stack's key vault also contains every subscription's keys, for its operators."
     )

@@ -19,18 +19,18 @@ class TokenQuota(Section):
     """How much a subscription may use in a period, on top of the limit per minute."""
 
     tokens: int = Field(ge=1, le=MOST_PER_PERIOD, description="Tokens in each period, prompt and answer together.")
-    period: QuotaPeriod = Field(description="After which the count starts again at zero.")
+    period: QuotaPeriod = Field(description="After this period, the count starts again at zero.")
 
 
 class Subscription(Section):
-    """An application with keys of its own. A bare name may stand for it."""
+    """An application with its own keys. A plain name is enough."""
 
     name: Slug = Field(description="The application's name.")
     owner: Line | None = Field(
         None,
         min_length=1,
         max_length=60,
-        description="Person or team behind it, shown with the subscription in portal and reports.",
+        description="Responsible person or team, shown with the subscription in portal and reports.",
     )
 
 
@@ -47,9 +47,9 @@ class Product(Section):
     )
     requests_per_minute: int = Field(60, ge=1, le=MOST_PER_MINUTE, description="Requests per minute and subscription.")
     tokens_per_minute: int = Field(20_000, ge=1, le=MOST_PER_MINUTE, description="Tokens per minute and subscription.")
-    token_quota: TokenQuota | None = Field(None, description="Tokens per period and subscription; none is no quota.")
+    token_quota: TokenQuota | None = Field(None, description="Tokens per period and subscription; none means no quota.")
     subscriptions: tuple[Annotated[Subscription, BeforeValidator(named)], ...] = Field(
-        (), description="Applications that get keys of their own, created with the stack."
+        (), description="Applications with their own keys, created with the stack."
     )
 
 
@@ -58,7 +58,10 @@ class PoolMember(Section):
 
     weight: int = Field(1, ge=1, le=100, description="Share of the requests within its priority.")
     priority: int = Field(
-        1, ge=0, le=100, description="Lower goes first; others only take over when all of a lower number are out."
+        1,
+        ge=0,
+        le=100,
+        description="Lower goes first; higher numbers get requests only when all lower ones are out.",
     )
 
 
@@ -68,9 +71,9 @@ class Gateway(Section):
     products: Mapping[Slug, Product] = Field(min_length=1, description="Products by id.")
     affinity: Affinity = Field(
         Affinity.NONE,
-        description="`product` sends each product to a node of its own, for its prefix cache; others take over for it.",
+        description="`product` sends each product to its own node, for the prefix cache; others take over if needed.",
     )
-    drain: tuple[NodeNumber, ...] = Field((), description="Nodes that get no requests, for as long as they stand here.")
+    drain: tuple[NodeNumber, ...] = Field((), description="Nodes that get no requests while they are in this list.")
     pool: dict[NodeKey, PoolMember] = Field(
         default_factory=dict, description="Weight and priority of nodes by number; others have 1 and 1."
     )

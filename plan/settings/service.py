@@ -16,7 +16,7 @@ class ModelPlacement(Section):
     """One served model."""
 
     nodes: tuple[NodeNumber, ...] | None = Field(
-        None, min_length=1, description="Node numbers, counted from 1, that serve it; none means all nodes."
+        None, min_length=1, description="Numbers of the nodes that serve it, counted from 1; none means all nodes."
     )
     system_prompt: str | None = Field(
         None, min_length=1, max_length=32_768, description="System prompt for this model, instead of the registry's."
@@ -50,7 +50,7 @@ class Monitoring(Section):
     """Who is told."""
 
     alert_emails: tuple[Email, ...] = Field(
-        (), max_length=20, description="Who is told when an alert fires; nobody means alerts only show in the portal."
+        (), max_length=20, description="Addresses that get alerts; none means that alerts only show in the portal."
     )
 
 

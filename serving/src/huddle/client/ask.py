@@ -18,7 +18,8 @@ app = typer.Typer(add_completion=False)
 def ask(
     *,
     text: Annotated[
-        list[str] | None, typer.Argument(help="The question; '-' or nothing reads stdin, in the place where it stands.")
+        list[str] | None,
+        typer.Argument(help="The question; '-' stands for stdin; without text, stdin is read."),
     ] = None,
     model: options.Model = None,
     system: options.System = None,

@@ -23,13 +23,13 @@ def batch(
     *,
     file: Annotated[Path, typer.Argument(help="JSON lines with custom_id, method, url, body.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Answers; FILE.output.jsonl when left out.")
+        Path | None, typer.Option("--output", "-o", help="File for the answers; default: FILE.output.jsonl.")
     ] = None,
     concurrency: Annotated[int, typer.Option("--concurrency", "-c", min=1, max=1024, help="Requests at a time.")] = 8,
     retries: Annotated[int, typer.Option(min=0, max=20, help="Retries of a request that may succeed later.")] = RETRIES,
     priority: Annotated[
         int | None,
-        typer.Option(help="For requests without their own; lower goes first, where the engine schedules by it."),
+        typer.Option(help="Priority of requests without one; lower goes first, if the engine schedules by priority."),
     ] = None,
     model: options.Model = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
@@ -38,7 +38,7 @@ def batch(
     stack: options.Stack = None,
     subscription: options.Subscription = None,
 ) -> None:
-    """Send every request of FILE and write the answers. The same command again goes on where a run was stopped."""
+    """Send every request of FILE and write the answers. Run the same command again to continue an interrupted run."""
     requests = batch_file.read(file)
     target = output or file.with_name(f"{file.name.removesuffix('.jsonl')}.output.jsonl")
     errors = target.with_name(f"{target.name.removesuffix('.jsonl').removesuffix('.output')}.errors.jsonl")

@@ -27,10 +27,10 @@ PLAIN_WIDTH = 120
 def bench(
     *,
     concurrency: Annotated[
-        str, typer.Option("--concurrency", "-c", help="Streams at the same time, one level after the other.")
+        str, typer.Option("--concurrency", "-c", help="Numbers of concurrent streams, one level after the other.")
     ] = "1,2,4,8",
     requests: Annotated[
-        int | None, typer.Option("--requests", "-n", min=1, help="At each level; 4 for each stream when left out.")
+        int | None, typer.Option("--requests", "-n", min=1, help="Requests at each level; default: 4 for each stream.")
     ] = None,
     max_tokens: Annotated[int, typer.Option(min=1, help="Longest answer, in tokens.")] = 128,
     prompt: Annotated[str, typer.Option(help="The question.")] = PROMPT,

@@ -14,5 +14,5 @@ Stack = Annotated[str | None, typer.Option("--stack", help="Pulumi stack whose o
 Subscription = Annotated[
     str | None, typer.Option("--subscription", help="With --stack: whose key to use, as product/name.")
 ]
-Model = Annotated[str | None, typer.Option("--model", "-m", help="A served name; the endpoint's first when left out.")]
+Model = Annotated[str | None, typer.Option("--model", "-m", help="A served name; default: the endpoint's first.")]
 System = Annotated[str | None, typer.Option("--system", "-s", help="System text of the conversation.")]

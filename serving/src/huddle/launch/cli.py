@@ -45,7 +45,7 @@ def launch(
     ] = Options.workspace,
     vllm: Annotated[str, typer.Option(envvar="HUDDLE_VLLM", help="The vllm program.")] = "vllm",
     device: Annotated[Device, typer.Option(help="What the engine computes on.")] = Device.CUDA,
-    gpu: Annotated[str | None, typer.Option(help="GPU type, when nvidia-smi should not be asked.")] = None,
+    gpu: Annotated[str | None, typer.Option(help="GPU type; default: as nvidia-smi reports it.")] = None,
     executor: Annotated[Executor, typer.Option(help="vLLM's own processes, or a running Ray cluster.")] = Executor.MP,
     fabric: Annotated[str, typer.Option(help="Network between nodes.")] = "tcp-40g",
     nodes: Annotated[int, typer.Option(min=1, help="Nodes of this one engine.")] = 1,
@@ -53,7 +53,7 @@ def launch(
     node_ip: Annotated[str | None, typer.Option(help="This node's private address.")] = None,
     head: Annotated[str | None, typer.Option(help="Rank 0's private address.")] = None,
     host: Annotated[
-        str, typer.Option(help="Where the engine listens; the wrapper is what faces the network.")
+        str, typer.Option(help="Address where the engine listens; only the wrapper listens on the network.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535)] = 5005,
     tp: Annotated[int | None, typer.Option(min=1, help="Tensor parallel size instead of the registry's.")] = None,
@@ -62,11 +62,11 @@ def launch(
     max_num_seqs: Annotated[int | None, typer.Option(min=1)] = None,
     gpu_memory_utilization: Annotated[float | None, typer.Option(min=0.01, max=0.98)] = None,
     api_server_count: Annotated[
-        int | None, typer.Option(min=1, help="HTTP processes instead of the planner's.")
+        int | None, typer.Option(min=1, help="Number of HTTP processes; default: the planner's.")
     ] = None,
-    shutdown_timeout: Annotated[int, typer.Option(min=0, help="Seconds that running requests get at a stop.")] = 120,
+    shutdown_timeout: Annotated[int, typer.Option(min=0, help="Seconds for running requests at a stop.")] = 120,
     ray_token_file: Annotated[
-        Path | None, typer.Option(help="File with the Ray cluster's token; systemd's credential ray_token by itself.")
+        Path | None, typer.Option(help="File with the Ray cluster's token; default: systemd's credential ray_token.")
     ] = None,
     allow_download: Annotated[bool, typer.Option(help="Let vLLM fetch a model that no store has.")] = False,
     allow_slow_fabric: Annotated[bool, typer.Option(help="Allow tensor parallel across nodes over TCP.")] = False,

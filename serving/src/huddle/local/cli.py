@@ -26,10 +26,10 @@ def start(
     *,
     state: StateDirectory = STATE,
     port: Annotated[
-        int | None, typer.Option(min=1, max=65535, help="The wrapper's; 8000 or another free one when left out.")
+        int | None, typer.Option(min=1, max=65535, help="The wrapper's port; default: 8000, or another free one.")
     ] = None,
     device: Annotated[
-        Device | None, typer.Option(help="What the engine computes on; CUDA where nvidia-smi is there.")
+        Device | None, typer.Option(help="What the engine computes on; default: CUDA if nvidia-smi exists.")
     ] = None,
     vllm: Annotated[str | None, typer.Option(envvar="HUDDLE_VLLM", help="The vllm program.")] = None,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for the first answer.")] = 900,

@@ -18,13 +18,13 @@ from huddle.registry.prompts import find_chat_template, read_model_info, read_sy
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
-    help="Models: what the registry serves, and what the store that all nodes read holds.",
+    help="List the registry's models; publish to and inspect the shared model store.",
 )
 for _command in (publishing.publish, publishing.published, publishing.verify, publishing.rollback, publishing.remove):
     app.command()(_command)
 
 RegistryFile = Annotated[
-    Path | None, typer.Option("--registry", envvar="HUDDLE_REGISTRY", help="Another models.yaml than the shipped one.")
+    Path | None, typer.Option("--registry", envvar="HUDDLE_REGISTRY", help="A models.yaml in place of the shipped one.")
 ]
 Stores = Annotated[
     list[Path] | None,

@@ -25,8 +25,12 @@ def plan(
     gpus: Annotated[int, typer.Option(min=1, max=MOST_GPUS, help="GPUs in each node.")] = 1,
     nodes: Annotated[int, typer.Option(min=1, max=MOST_NODES, help="Nodes.")] = 1,
     fabric: Annotated[str, typer.Option(help="Network between nodes: tcp-40g, roce-100g, ...")] = "tcp-40g",
-    tp: Annotated[int | None, typer.Option(min=1, max=MOST_RANKS, help="Tensor parallel size; else chosen.")] = None,
-    pp: Annotated[int | None, typer.Option(min=1, max=MOST_RANKS, help="Pipeline parallel size; else chosen.")] = None,
+    tp: Annotated[
+        int | None, typer.Option(min=1, max=MOST_RANKS, help="Tensor parallel size; default: automatic.")
+    ] = None,
+    pp: Annotated[
+        int | None, typer.Option(min=1, max=MOST_RANKS, help="Pipeline parallel size; default: automatic.")
+    ] = None,
     max_model_len: Annotated[int | None, typer.Option(min=16, help="Longest sequence, tokens.")] = None,
     max_num_seqs: Annotated[int | None, typer.Option(min=1, help="Sequences at once.")] = None,
     gpu_memory_utilization: Annotated[float | None, typer.Option(min=0.01, max=0.98)] = None,
@@ -37,7 +41,7 @@ def plan(
     store: Annotated[
         list[Path] | None, typer.Option(envvar="HUDDLE_MODELS", help="Model stores to look in for config.json.")
     ] = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Show the working.")] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Show the calculation.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Say whether a model fits given GPUs, how to run it, and why. Exit code 2 when it does not."""

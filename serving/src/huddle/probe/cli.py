@@ -23,20 +23,23 @@ def probe(
     *,
     host: Annotated[str, typer.Option(help="Where the engine listens.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535)] = 5005,
-    verdict_file: Annotated[Path, typer.Option(help="Where the verdict goes.")] = verdict.PATH,
-    evidence: Annotated[Path, typer.Option(help="Folder for what is seen of an unhealthy engine.")] = EVIDENCE,
+    verdict_file: Annotated[Path, typer.Option(help="File for the verdict.")] = verdict.PATH,
+    evidence: Annotated[Path, typer.Option(help="Folder for diagnostics of an unhealthy engine.")] = EVIDENCE,
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between readings.")] = DEFAULT.interval_s,
     suspect_after: Annotated[
-        float, typer.Option(min=1, help="Seconds without a token that is due: hold requests back.")
+        float, typer.Option(min=1, help="After these seconds without a due token: accept no requests.")
     ] = DEFAULT.suspect_after_s,
     unhealthy_after: Annotated[
         float,
         typer.Option(
-            "--unhealthy-after", "--sick-after", min=1, help="Seconds without a token that is due: end the engine."
+            "--unhealthy-after",
+            "--sick-after",
+            min=1,
+            help="After these seconds without a due token: end the engine.",
         ),
     ] = DEFAULT.unhealthy_after_s,
     idle_canary: Annotated[
-        float, typer.Option(min=1, help="Seconds of idleness after which one token is asked for.")
+        float, typer.Option(min=1, help="After these idle seconds: request one token.")
     ] = DEFAULT.idle_canary_s,
     unit: Annotated[str, typer.Option(help="The engine's unit.")] = ladder.UNIT,
 ) -> None:

@@ -15,7 +15,7 @@ from huddle.publish.writer import Published
 from huddle.registry import Registry, Served
 
 RegistryFile = Annotated[
-    Path | None, typer.Option("--registry", envvar="HUDDLE_REGISTRY", help="Another models.yaml than the shipped one.")
+    Path | None, typer.Option("--registry", envvar="HUDDLE_REGISTRY", help="A models.yaml in place of the shipped one.")
 ]
 StoreDirectory = Annotated[
     Path | None, typer.Option("--store", help="A directory as the store, instead of this node's model disk.")

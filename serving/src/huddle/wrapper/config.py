@@ -175,7 +175,7 @@ class WrapperConfig(Section):
         None, description=f"Keys of the gateway, one a line; the credential {BACKEND_KEYS_CREDENTIAL} when left out."
     )
     cache_salt_file: Path | None = Field(
-        None, description="Secret behind the per-tenant cache salts; made anew at each start when left out."
+        None, description="Secret behind the per-tenant cache salts; default: generated at each start."
     )
     probe_verdict_file: Path | None = Field(
         None, description="Where `huddle probe` says how the engine does; /ready is 503 unless it calls it healthy."

@@ -1,4 +1,4 @@
-"""The operators' way in: Azure Bastion, as no node has a public address."""
+"""Azure Bastion, through which operators reach the nodes: no node has a public address."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who looks after the service: a workbook to look at, and alerts that come by themselves."""
+"""Monitoring for operators: a workbook and alerts."""
 
 from __future__ import annotations
 

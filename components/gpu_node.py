@@ -33,7 +33,7 @@ In wire case, or a path matches nothing (docs/facts/pulumi.md#names-of-propertie
 deallocated VM, but it holds nothing that a new node would not have."""
 
 PART_TIMEOUT_S = 600
-"""How long it may take to lay down a part of a bundle."""
+"""How long the delivery of one part of a bundle may take."""
 
 _VM_TIMEOUTS = pulumi.CustomTimeouts(create="60m", update="60m", delete="60m")
 _APPLY_TIMEOUTS = pulumi.CustomTimeouts(create="100m", update="100m", delete="20m")

@@ -15,7 +15,7 @@ from plan.azure_security_rules import NsgRule
 from plan.vocabulary import SUBNETS, Segment
 
 _PREFIX_LENGTH = 31
-"""Two public addresses, of which one is in use: partners allow a range that outlives a change of the address."""
+"""Two public addresses; one is used. Partners allow the range, which stays the same when the address changes."""
 _ANY = "*"
 
 

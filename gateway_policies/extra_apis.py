@@ -2,7 +2,7 @@
 
 An API of API Management takes keys from one header. `api-key` is another header, so it needs another API. A bearer
 token is taken from no header at all by the API version that the SDK speaks: the API for it asks for no key and hands
-each request to the first API, through the gateway's own front door.
+each request to the first API, through the gateway's own address.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ PLATFORM_RANGES: tuple[IPv4Network, ...] = tuple(
     IPv4Network(text)
     for text in ("127.0.0.0/8", "168.63.129.16/32", "169.254.0.0/16", "224.0.0.0/4", "255.255.255.255/32")
 )
-"""Loopback, Azure's own DNS, link-local, multicast, broadcast: no VNet may hold them (the same FAQ)."""
+"""Loopback, Azure's DNS, link-local, multicast, broadcast: not allowed in a VNet (the same FAQ)."""
 
 
 @verify(UNIQUE)

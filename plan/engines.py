@@ -1,4 +1,4 @@
-"""Whether each model fits the nodes that serve it, and how its engine is laid out: huddle's planner."""
+"""Whether each model fits the nodes that serve it, and its engine's parallel sizes, by huddle's planner."""
 
 from __future__ import annotations
 

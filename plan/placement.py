@@ -1,4 +1,4 @@
-"""Which nodes answer for which model and product. Rules ask it before there is a plan, builders while they make one."""
+"""Which nodes serve which model and product. Rules use it before there is a plan; builders use it for the plan."""
 
 from __future__ import annotations
 

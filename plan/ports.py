@@ -46,7 +46,7 @@ EPHEMERAL_PORTS = (32_768, 60_999)
 """What Linux hands out when a program asks for any port."""
 
 BOUND_WIDER = frozenset({"ray-client", "ray-dashboard-agent-http", "ray-dashboard-metrics"})
-"""Flows for loopback only that Ray binds to the node's address all the same (seen with 2.56.1), whatever it is told.
+"""Flows meant for loopback that Ray nevertheless binds to the node's address (seen with 2.56.1), with any option.
 
 The first two ask for the cluster's token; the last one shows Ray's own metrics. What keeps other hosts away from all
 three is the nodes' security group and, for hosts outside the nodes' subnet, the unit's IPAddressAllow.

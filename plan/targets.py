@@ -1,4 +1,4 @@
-"""Where a service can land: the one table of targets. Each has its settings, and a builder that knows its rules.
+"""The table of targets. Each has its settings, and a builder that checks its rules.
 
 A new target is a settings module, a rules module, a builder, a module `infra/targets/<name>`, and a line here.
 """

@@ -1,4 +1,4 @@
-"""Names of a gateway that lives inside the VNet: the DNS is ours (docs/facts/api-management.md#internal-names)."""
+"""DNS names of a gateway inside the VNet, which Azure does not create (docs/facts/api-management.md#internal-names)."""
 
 from __future__ import annotations
 

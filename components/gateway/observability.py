@@ -1,4 +1,4 @@
-"""What the gateway tells about its traffic: metadata of every request, and not one byte of a body."""
+"""The gateway's diagnostics: metadata of every request, no bytes of a body."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from components.scope import StackScope
 from gateway_policies.entities import Entity, KeyParameter
 
 SAMPLING_PERCENT = 100
-"""All requests: usage is counted from them, model traffic is slow traffic, and without bodies a record is small."""
+"""All requests, because usage is counted from them. Model requests are few, and a record without a body is small."""
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ _WEAK_CIPHERS = (
     "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA",
     "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
 )
-"""Those without forward secrecy, and CBC with SHA-1, that Azure lets one switch off (SDK, custom_properties)."""
+"""Ciphers without forward secrecy, and CBC with SHA-1, as far as Azure can switch them off (SDK, custom_properties)."""
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""Questions and actions that Pulumi has no words for, asked of Azure Resource Manager itself."""
+"""Queries and actions that Pulumi does not support, sent to Azure Resource Manager directly."""

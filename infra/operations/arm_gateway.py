@@ -1,4 +1,4 @@
-"""What Azure says about a gateway: products, subscriptions and their keys. Nothing here writes but `regenerate`.
+"""What Azure says about a gateway: products, subscriptions and their keys. Only `regenerate` writes.
 
 Paths and actions are those of API Management's REST reference, at the version that the program's resources use.
 """

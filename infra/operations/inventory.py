@@ -1,4 +1,4 @@
-"""Who owns a gateway's products and subscriptions: this stack, or others whose nothing here may delete. Pure."""
+"""Who owns a gateway's products and subscriptions: this stack, or others (never deleted here). Pure."""
 
 from __future__ import annotations
 

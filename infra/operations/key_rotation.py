@@ -1,4 +1,4 @@
-"""Changing a subscription's keys while its clients keep working: two steps, with the clients' move between them.
+"""Rotate a subscription's keys without an outage, in two steps; the clients change keys between them.
 
 Clients use one of the two keys (the primary one, by default). The first step renews the *other* key,
 which nobody uses; clients move to it; the second step renews the key that they left. Neither step ever touches the

@@ -1,1 +1,1 @@
-"""The whole life of a stack under the real Pulumi engine, on a simulated Azure: nothing is created, nothing is paid."""
+"""The whole life of a stack with the real Pulumi engine on a simulated Azure: it creates nothing and costs nothing."""

@@ -1,4 +1,4 @@
-"""What a person asks first about a stack on Azure."""
+"""The summary of a stack on Azure for `infra plan`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The API's description for the gateway: the wrapper's own routes and fields, in friendly words. Pure.
+"""The gateway's OpenAPI document: the wrapper's routes and fields, described for developers. Pure.
 
 The wrapper says what it offers (`huddle.wrapper.openapi`), data/operations.yaml how people read about it. The outcome
 is gateway_policies/openapi.json, which is what API Management imports and the developer portal shows.

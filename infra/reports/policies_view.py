@@ -1,4 +1,4 @@
-"""The gateway's policies for people, scripts and files: the very texts that are sent to API Management."""
+"""The gateway's policies for people, scripts and files: exactly as they are sent to API Management."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reference page of the stack file, made from the settings' own schema: it can't say what the code doesn't."""
+"""The reference page of the stack file, generated from the settings' schema, so it cannot differ from the code."""
 
 from __future__ import annotations
 

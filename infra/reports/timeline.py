@@ -1,4 +1,4 @@
-"""How long an operation on a whole stack takes, and which chain of resources decides it.
+"""How long an operation on a whole stack takes, and its critical path.
 
 A resource starts when everything it depends on is done; nothing else limits it (Pulumi runs independent resources in
 parallel). Durations are typical ones from data/durations.yaml: good for "minutes or an hour", not for deadlines.

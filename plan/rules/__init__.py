@@ -1,1 +1,1 @@
-"""What no single key can tell: rules that span several settings. Each yields the key at fault and a sentence."""
+"""Rules that span several settings. Each yields the key at fault and a sentence."""

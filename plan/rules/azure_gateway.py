@@ -1,4 +1,4 @@
-"""Rules about API Management: tier and network, what a tier brings along, Azure's limits. See `plan.rules.products`."""
+"""Rules about API Management: tier and network, built-in entities, limits. See `plan.rules.products`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a stack file for Azure may say, beside what every target's may. The reference page is generated from here.
+"""The settings of a stack file for Azure only. The reference page is generated from here.
 
 These models check one field at a time; what concerns several fields stands in `plan.rules`.
 """

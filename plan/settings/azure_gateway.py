@@ -1,4 +1,4 @@
-"""What a stack file may say about API Management, beside its products."""
+"""The settings of API Management, apart from its products."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What applications get: products, limits, subscriptions, and the nodes behind them. In every stack file."""
+"""The gateway's settings of every target: products, limits, subscriptions, and the nodes behind them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from plan.vocabulary import Affinity, QuotaPeriod
 
 MOST_PER_MINUTE = 1_000_000_000
 MOST_PER_PERIOD = 1_000_000_000_000_000
-"""Bounds of ours, far above what nodes can do: what is more is a slip. Azure documents none."""
+"""Our own bounds, far above what nodes can do; a larger number is a typing error. Azure documents no bounds."""
 
 
 class TokenQuota(Section):

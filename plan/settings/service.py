@@ -1,4 +1,4 @@
-"""What every target's stack file may say: models and where they run, products, alerts, JupyterLab. See `types`."""
+"""The settings of every target: models and where they run, products, alerts, JupyterLab. See `types`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From pydantic's findings to one plain sentence each, with what only settings can say."""
+"""Turns each of pydantic's findings into one plain sentence, with hints from the settings."""
 
 from __future__ import annotations
 

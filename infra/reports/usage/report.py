@@ -1,4 +1,4 @@
-"""`infra usage`: what each product's tokens cost. Prices and rates meet here; the division is infra.usage's."""
+"""`infra usage`: what each product's tokens cost. Combines prices and rates; `bill` divides the cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the program makes by itself before it registers anything: bundle, day 0, scripts, policies. No Pulumi.
+"""What the program builds before it registers resources: bundle, day 0, scripts, policies. No Pulumi.
 
 `infra validate` makes them as `pulumi up` does, so what stops one stops the other.
 """

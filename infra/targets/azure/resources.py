@@ -1,4 +1,4 @@
-"""The stack on Azure: composition only. Each component gets what those before it made."""
+"""The stack on Azure: composition only. Each component gets outputs of earlier ones."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def daemon_reload() -> None:
 
 
 def enable(units: Sequence[str]) -> None:
-    """Start them at every boot. What already is, is left alone: systemd would read all its files anew for it."""
+    """Start them at every boot. What already is, is left alone: systemd would reload all its unit files for it."""
     said = (commands.output(["systemctl", "is-enabled", *units], deadline_s=_QUICK_S) or "").split()
     known = zip(units, said, strict=True) if len(said) == len(units) else ((unit, "") for unit in units)
     missing = [unit for unit, state in known if state != "enabled"]

@@ -129,10 +129,10 @@ class Gateway:
 
         async def body() -> AsyncIterator[bytes]:
             try:
-                async for piece in inner:
+                async for chunk in inner:
                     for watch in exchange.watchers:
-                        watch(piece)
-                    yield piece
+                        watch(chunk)
+                    yield chunk
             finally:
                 end()
 

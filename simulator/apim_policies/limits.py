@@ -148,12 +148,12 @@ def _watch(exchange: Exchange, settle: Settle) -> None:
     meter: list[AnswerMeter] = []
     estimate = estimate_prompt(exchange.request.body)
 
-    def feed(piece: bytes) -> None:
+    def feed(chunk: bytes) -> None:
         if not meter:
             answer = exchange.response
             kind = (answer.headers.get("Content-Type") or "") if answer else ""
             meter.append(AnswerMeter(estimate, stream=kind.startswith("text/event-stream")))
-        meter[0].feed(piece)
+        meter[0].feed(chunk)
 
     def end() -> None:
         refused = exchange.response is not None and exchange.response.status >= 400

@@ -60,7 +60,7 @@ async def _once(data: bytes) -> AsyncIterator[bytes]:
 
 @dataclass
 class Response:
-    """An answer. `body` is read once, piece by piece as it comes; `close` gives up the rest of it."""
+    """An answer. `body` is read once, chunk by chunk as it comes; `close` gives up the rest of it."""
 
     status: int
     reason: str = ""
@@ -77,7 +77,7 @@ class Response:
     async def read(self) -> bytes:
         """All of the body."""
         try:
-            return b"".join([piece async for piece in self.body])
+            return b"".join([chunk async for chunk in self.body])
         finally:
             if self.close is not None:
                 await self.close()

@@ -1,4 +1,4 @@
-"""The gateway's front: HTTP/1.1 by h11; each piece of an answer is written as it comes, a leaving client is noticed."""
+"""The gateway's front: HTTP/1.1 by h11; each chunk of an answer is written as it comes, a leaving client is noticed."""
 
 from __future__ import annotations
 
@@ -81,10 +81,10 @@ class _Connection:
         line = self._log_line(request)
         response = await self._gateway.handle(request)
         try:
-            async with aclosing(response.body) as pieces:  # type: ignore[type-var]  # generators, all of them
+            async with aclosing(response.body) as chunks:  # type: ignore[type-var]  # generators, all of them
                 self._head(response)
-                async for piece in pieces:
-                    self._write(h11.Data(data=piece))
+                async for chunk in chunks:
+                    self._write(h11.Data(data=chunk))
                     await self._writer.drain()
                 self._write(h11.EndOfMessage())
                 await self._writer.drain()

@@ -56,9 +56,9 @@ class AnswerMeter:
         self._text = ""
         self._reported: Tokens | None = None
 
-    def feed(self, piece: bytes) -> None:
-        """Note a piece."""
-        self._held += piece
+    def feed(self, chunk: bytes) -> None:
+        """Note a chunk."""
+        self._held += chunk
         if not self._stream:
             return
         *events, self._held = self._held.split(_EVENT_END)

@@ -1,7 +1,7 @@
 """`python -m simulator.azure.arm`: a stand-in for Azure Resource Manager's HTTP api, over the simulated subscription.
 
 Only what `infra keys` and `infra products` ask for: lists of a service's products and subscriptions, their keys, and
-making a key anew. Anything else is 404 with a text that says so. It listens on loopback and checks no token, because
+regenerating a key. Anything else is 404 with a text that says so. It listens on loopback and checks no token, because
 none is ever sent there.
 """
 

@@ -34,7 +34,7 @@ def subscription_secrets(cloud: Cloud, args: Mapping[str, Any]) -> dict[str, Any
 
 
 def subscription_keys(salt: str, subscription: Resource) -> dict[str, Any]:
-    """A subscription's keys: made up, stable until one is made anew (`simulator.azure.arm`), different for each."""
+    """A subscription's keys: made up, stable until one is regenerated (`simulator.azure.arm`), different for each."""
 
     def made_up(key: str) -> str:
         mark = str(subscription.notes.get(key, subscription.created))

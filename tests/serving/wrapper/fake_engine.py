@@ -96,8 +96,8 @@ async def polite(request: Received, reply: Reply) -> None:
     elif request.json.get("stream"):
         usage = bool((request.json.get("stream_options") or {}).get("include_usage"))
         await reply.stream_head()
-        for piece in stream_bytes(request.json.get("max_tokens", 5), usage=usage).split(b"\n\n")[:-1]:
-            await reply.chunk(piece + b"\n\n")
+        for chunk in stream_bytes(request.json.get("max_tokens", 5), usage=usage).split(b"\n\n")[:-1]:
+            await reply.chunk(chunk + b"\n\n")
         await reply.end()
     else:
         await reply.json({"object": "chat.completion", "choices": [{"message": {"content": "hi"}}], "usage": USAGE})

@@ -277,9 +277,9 @@ async def test_the_sdk_raises_it(wrapper: Wrapper) -> None:
                 pass
 
 
-def metered(pieces: list[bytes], *, hide: bool = False) -> bytes:
+def metered(chunks: list[bytes], *, hide: bool = False) -> bytes:
     meter = StreamMeter(hide=hide, error=lambda _: b"data: ours\n\n")
-    return b"".join(map(meter.feed, pieces)) + meter.rest()
+    return b"".join(map(meter.feed, chunks)) + meter.rest()
 
 
 LONG = b"x" * 700_000

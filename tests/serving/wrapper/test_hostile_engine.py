@@ -127,8 +127,8 @@ async def test_a_stream_that_dies_says_so_and_has_no_proper_end(make_wrapper: Ma
     body = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "stream": True}
     with pytest.raises(httpx.RemoteProtocolError):
         async with wrapper.http.stream("POST", "/v1/chat/completions", json=body) as answer:
-            async for piece in answer.aiter_raw():
-                received += piece
+            async for chunk in answer.aiter_raw():
+                received += chunk
     assert received.startswith(token("one"))
     assert DONE not in received
     error = json.loads(received.removeprefix(token("one")).removeprefix(b"data: "))["error"]
@@ -156,8 +156,8 @@ async def test_a_stream_that_dies_inside_an_event_ends_after_the_one_before(wrap
     }
     with pytest.raises(httpx.RemoteProtocolError):
         async with wrapper.http.stream("POST", "/v1/chat/completions", json=body) as answer:
-            async for piece in answer.aiter_raw():
-                received += piece
+            async for chunk in answer.aiter_raw():
+                received += chunk
     assert received.startswith(token("one"))
     error = json.loads(received.removeprefix(token("one")).removeprefix(b"data: "))["error"]
     assert error["code"] == "engine_broken"
@@ -178,8 +178,8 @@ async def test_a_stream_that_dies_inside_a_very_long_event_is_only_cut(wrapper: 
     body = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "stream": True}
     with pytest.raises(httpx.RemoteProtocolError):
         async with wrapper.http.stream("POST", "/v1/chat/completions", json=body) as answer:
-            async for piece in answer.aiter_raw():
-                received += piece
+            async for chunk in answer.aiter_raw():
+                received += chunk
     assert half.startswith(received)
     assert len(received) > 1_000_000
 
@@ -289,8 +289,8 @@ async def test_an_event_without_end_does_not_fill_the_memory(wrapper: Wrapper) -
     size = 0
     body = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "stream": True}
     async with wrapper.http.stream("POST", "/v1/chat/completions", json=body) as answer:
-        async for piece in answer.aiter_raw():
-            size += len(piece)
+        async for chunk in answer.aiter_raw():
+            size += len(chunk)
             for exchange in wrapper.service._exchanges:
                 held = max(held, len(exchange._meter._partial))
     assert size == 30_000_000

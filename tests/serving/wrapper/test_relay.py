@@ -78,7 +78,7 @@ async def test_a_stream_cut_anywhere_is_the_same_bytes(wrapper: Wrapper, size: i
 
 
 async def test_each_piece_is_passed_on_at_once(wrapper: Wrapper) -> None:
-    """The engine sends the next piece only when the client has the last: buffering anywhere would hang."""
+    """The engine sends the next chunk only when the client has the last: buffering anywhere would hang."""
     seen = asyncio.Event()
 
     async def script(request: Received, reply: Reply) -> None:
@@ -92,11 +92,11 @@ async def test_each_piece_is_passed_on_at_once(wrapper: Wrapper) -> None:
     wrapper.engine.script = script
     body = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "stream": True}
     async with wrapper.http.stream("POST", "/v1/chat/completions", json=body) as answer:
-        pieces = []
-        async for piece in answer.aiter_raw():
-            pieces.append(piece)
+        chunks = []
+        async for chunk in answer.aiter_raw():
+            chunks.append(chunk)
             seen.set()
-    assert pieces == [token(f"t{i}") for i in range(20)]
+    assert chunks == [token(f"t{i}") for i in range(20)]
 
 
 async def test_connections_are_used_again(wrapper: Wrapper) -> None:
@@ -132,9 +132,9 @@ async def test_a_hundred_megabytes_go_through_in_bounded_memory(wrapper: Wrapper
     size = 0
     digest = hashlib.sha256()
     async with wrapper.http.stream("POST", "/v1/chat/completions", json=body) as answer:
-        async for piece in answer.aiter_raw():
-            size += len(piece)
-            digest.update(piece)
+        async for chunk in answer.aiter_raw():
+            size += len(chunk)
+            digest.update(chunk)
     assert size == 100_000_000
     assert digest.hexdigest() == hashlib.sha256(block * 100).hexdigest()
 
@@ -239,8 +239,8 @@ async def test_comments_are_invisible_to_a_client(make_wrapper: MakeWrapper) -> 
     async def script(request: Received, reply: Reply) -> None:
         await reply.stream_head()
         await asyncio.sleep(0.8)
-        for piece in (token("a"), token("b"), USAGE_EVENT, DONE):
-            await reply.chunk(piece)
+        for chunk in (token("a"), token("b"), USAGE_EVENT, DONE):
+            await reply.chunk(chunk)
         await reply.end()
 
     wrapper.engine.script = script

@@ -103,19 +103,19 @@ def words(*texts: str, prompt: int | None = None, completion: int = 0) -> list[d
 
 @dataclass
 class HeldStream:
-    """A stream that makes each piece only when somebody asks for it; it ends, for gateways that want it whole."""
+    """A stream that makes each chunk only when somebody asks for it; it ends, for gateways that want it whole."""
 
     given: int = 0
     most: int = 100
 
     @staticmethod
-    def piece(number: int) -> bytes:
+    def chunk(number: int) -> bytes:
         return b'data: {"choices":[{"delta":{"content":"%d"}}]}\n\n' % number
 
     async def _pieces(self) -> AsyncIterator[bytes]:
         while self.given < self.most:
             self.given += 1
-            yield self.piece(self.given - 1)
+            yield self.chunk(self.given - 1)
 
     def response(self) -> Response:
         return Response(200, "OK", Headers([("Content-Type", "text/event-stream")]), self._pieces())

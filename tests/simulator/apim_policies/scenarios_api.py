@@ -236,9 +236,9 @@ async def streams_are_not_held_back(make: Make) -> None:
     stream = held_stream()
     lab.usual = stream.response
     response = await lab.gateway.handle(request(stream=True))
-    pieces = aiter(response.body)
+    chunks = aiter(response.body)
     for number in range(5):
-        assert await anext(pieces) == stream.piece(number)
-        assert stream.given == number + 1, "the next piece was taken before this one was passed on"
+        assert await anext(chunks) == stream.chunk(number)
+        assert stream.given == number + 1, "the next chunk was taken before this one was passed on"
     assert response.close is not None
     await response.close()

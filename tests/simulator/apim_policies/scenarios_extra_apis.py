@@ -99,9 +99,9 @@ async def every_api_streams_unbuffered(make: Make) -> None:
         stream = held_stream()
         lab.usual = stream.response
         response = await lab.gateway.handle(request(path, key=None, headers=headers, stream=True))
-        pieces = aiter(response.body)
+        chunks = aiter(response.body)
         for number in range(3):
-            assert await anext(pieces) == stream.piece(number)
+            assert await anext(chunks) == stream.chunk(number)
             assert stream.given == number + 1
         assert response.close is not None
         await response.close()

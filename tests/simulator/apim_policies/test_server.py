@@ -41,8 +41,8 @@ async def answered(reader: asyncio.StreamReader) -> tuple[int, bytes]:
 
 
 def chunked(body: bytes, size: int) -> bytes:
-    pieces = [body[at : at + size] for at in range(0, len(body), size)]
-    return b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
+    chunks = [body[at : at + size] for at in range(0, len(body), size)]
+    return b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks) + b"0\r\n\r\n"
 
 
 async def test_a_body_in_chunks_is_limited_like_any_other() -> None:

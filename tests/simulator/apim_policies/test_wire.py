@@ -51,9 +51,9 @@ async def test_each_piece_arrives_before_the_next_is_sent(line: Wire, http: http
     line.engine.script = one_at_a_time
     got = b""
     async with http.stream("POST", "/v1/chat/completions", json=chat(stream=True)) as response:
-        async for piece in response.aiter_raw():
-            got += piece
-            if piece != DONE:
+        async for chunk in response.aiter_raw():
+            got += chunk
+            if chunk != DONE:
                 seen.put_nowait(None)
     assert got == b"".join(token(f"t{number} ") for number in range(20)) + DONE
 

@@ -1,4 +1,4 @@
-"""The shared disk, opened anew: nobody mounts it while a publication writes to it."""
+"""The shared disk, opened again: nobody mounts it while a publication writes to it."""
 
 from __future__ import annotations
 

@@ -234,7 +234,7 @@ def test_jupyterlab_is_for_this_machine_only() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_unit_holds_the_model_store_with_a_mount_of_its_own(kind: str) -> None:
-    """The host's umount must reach every service, or the store can neither be published to nor opened anew."""
+    """The host's umount must reach every service, or the store can neither be published to nor opened again."""
     store = Path(plans()[kind].paths.models)
     for name, text in unit_files(kind).items():
         for key, value in re.findall(r"^(\w*Paths|TemporaryFileSystem|RootDirectory)=(.*)$", text, re.MULTILINE):

@@ -108,7 +108,7 @@ def test_parts_are_copied_once_for_a_machine_and_the_bundle_waits_for_them(recor
         copy = copies[piece.name]
         assert piece.digest in copy.inputs["remotePath"]
         assert copy.inputs["triggers"] == gate.inputs["triggers"], (
-            "another machine gets it anew, another bundle does not"
+            "another machine gets it again, another bundle does not"
         )
         assert f"/opt/huddle/parts/{piece.relative}" in apply.inputs["create"]
         assert recording.waits_for(copy, gate)

@@ -1,7 +1,7 @@
 """The probe's verdict as a file, for the wrapper's readiness, for `huddle status` and for whoever logs in.
 
 Its age is told by the monotonic clock, which all processes of one boot share: a step of the wall clock ages nothing.
-The boot's id goes with it, since that clock begins anew with each boot.
+The boot's id goes with it, since that clock starts again at each boot.
 """
 
 import json

@@ -73,7 +73,7 @@ class Share(DirectoryStore):
 
     @contextlib.contextmanager
     def writable(self) -> Iterator[None]:
-        """Writable inside: the share is mounted anew; read-only again afterwards."""
+        """Writable inside: the share is mounted again, writable; read-only again afterwards."""
         root = str(self.paths.root)
         with super().writable():  # first: a second publication that is refused must leave the first one's mount alone
             disk.run("mount", "--options", "remount,rw", root)

@@ -1,4 +1,4 @@
-"""From a client's bytes to the engine's: parse, judge, add the prompt, write anew. What was checked is what is sent."""
+"""From a client's bytes to the engine's: parse, judge, add the prompt, serialise. What was checked is what is sent."""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -151,7 +151,7 @@ class Preparer:
         """The most tokens of one choice. Who names none gets it written into the request, unless the context is less.
 
         It has to leave room for the prompt: vLLM 0.26.0 refuses what does not fit (0.32.0 lowers it), see
-        docs/facts/vllm-and-ray.md. `size` is the client's body in bytes.
+        docs/facts/vllm-and-ray.md#the-most-tokens-of-an-answer. `size` is the client's body in bytes.
         """
         allowed = min(filter(None, (served.max_output_tokens, self.caps.output_tokens)))
         asked: int | None = None

@@ -16,7 +16,7 @@ from huddle.wrapper.body.caps import Caps
 from huddle.wrapper.body.strictjson import parse_object, serialise
 from huddle.wrapper.errors import RequestError, bad_request
 
-_ROOTS: Final = frozenset({"schema", "json_schema", "parameters", "json"})  # where `#` of a reference begins anew
+_ROOTS: Final = frozenset({"schema", "json_schema", "parameters", "json"})  # where `#` of a reference starts again
 _TEXTS: Final = frozenset({"json", "structural_tag"})  # may be JSON inside of a text
 _GRAMMARS: Final = frozenset({"regex", "grammar", "pattern", "whitespace_pattern"})
 _DATA: Final = frozenset({"const", "default", "examples", "example", "enum", "choice"})

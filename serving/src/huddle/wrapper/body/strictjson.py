@@ -95,6 +95,6 @@ def _too_deep(max_depth: int) -> RequestError:
     return bad_request("body_too_deep", f"the request body is nested more than {max_depth} levels deep")
 
 
-# Made once: json.loads() and json.dumps() would make them anew for every request.
+# Made once: json.loads() and json.dumps() would make new ones for every request.
 _DECODER: Final = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False)

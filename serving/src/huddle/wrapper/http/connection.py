@@ -343,7 +343,7 @@ class ClientConnection(asyncio.Protocol):
 
 
 def _http_date(second: int) -> str:
-    """The date header. By hand: at a request or two a second every one needs it anew, and `email`'s is cold by then."""
+    """The date header. At a request or two a second each needs a new one, and `email`'s formatter is slow when cold."""
     if second != _date_cache[0]:
         now = time.gmtime(second)
         _date_cache[:] = [

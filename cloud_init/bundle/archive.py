@@ -7,7 +7,6 @@ import io
 import tarfile
 from collections.abc import Mapping
 
-SUFFIX = ".tar.bz2"
 _EPOCH = 0
 
 

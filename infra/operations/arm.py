@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 
 from huddle.errors import Fault, InputError
 
@@ -34,7 +34,7 @@ class Arm:
 
     def __init__(self, endpoint: str, token: Token | None) -> None:
         self._token = token
-        self._http = httpx.Client(base_url=endpoint, timeout=TIMEOUT_S, follow_redirects=False, trust_env=False)
+        self._http = httpx2.Client(base_url=endpoint, timeout=TIMEOUT_S, follow_redirects=False, trust_env=False)
 
     def __enter__(self) -> Self:
         return self
@@ -75,7 +75,7 @@ class Arm:
         headers = {"Authorization": f"Bearer {self._token()}"} if self._token else {}
         try:
             answer = self._http.request(method, url, headers=headers)
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             raise ArmError(f"Azure did not answer ({type(error).__name__}); run the command again.") from None
         if answer.is_error:
             raise ArmError(_refusal(answer))
@@ -111,7 +111,7 @@ def _azure_token(endpoint: str) -> Token:
     return token
 
 
-def _refusal(answer: httpx.Response) -> str:
+def _refusal(answer: httpx2.Response) -> str:
     """Azure's own code and message; its hint for 403 and 404 is rarely one, so ours follows."""
     try:
         error = answer.json().get("error") or {}

@@ -7,9 +7,7 @@ nobody declared.
 
 from __future__ import annotations
 
-import asyncio
 import base64
-import contextvars
 import json
 import logging
 import re
@@ -21,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from pulumi import export
-from pulumi.runtime import mocks, set_all_config, settings
+from pulumi.runtime import mocks
 from pulumi.runtime.proto import resource_pb2
-from pulumi.runtime.stack import run_in_stack
 
+from infra.engine import offline
 from plan import stack_file
 from plan.settings.azure import LOCATION_KEY
 from plan.stack_file import secret_keys
@@ -305,35 +303,17 @@ def run_program(
         for name, value in (program() or {}).items():
             export(name, value)
 
-    def run() -> None:
-        _configure(monitor, recording, values)
-        # A loop of our own, made and closed here: newer Pythons have no ambient one for Pulumi to pick up.
-        asyncio.run(run_in_stack(exported))
-
-    contextvars.copy_context().run(run)  # Pulumi's state is in context variables: this run's die with it
+    offline.run(
+        exported,
+        monitor,
+        stack=stack,
+        preview=preview,
+        config=values,
+        secret_keys=[f"{stack_file.PROJECT}:{key}" for key in secret_keys()],
+        logger=_logger(recording.log),
+    )
     _refuse_accidents(recording)
     return recording
-
-
-def _configure(monitor: RecordingMonitor, recording: Recording, values: dict[str, str]) -> None:
-    set_all_config(values, [f"{stack_file.PROJECT}:{key}" for key in secret_keys()])
-    settings.set_root_resource(None)  # type: ignore[arg-type] - the stack makes a new one
-    settings.configure(
-        mocks.MockSettings(
-            monitor=monitor,
-            monitor_features=set(),
-            engine=mocks.MockEngine(_logger(recording.log)),
-            project=stack_file.PROJECT,
-            stack=recording.stack,
-            dry_run=recording.preview,
-            organization="organization",
-            callbacks=None,
-            outputs=set(),
-            lock=threading.Lock(),
-            package_refs={},
-            base_providers_by_ref={},
-        )
-    )
 
 
 def _logger(lines: list[str]) -> logging.Logger:

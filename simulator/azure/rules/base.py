@@ -94,7 +94,8 @@ class Rules:
         """Refuse a creation by raising `ArmError`."""
 
     def update(self, op: Op) -> None:
-        """Refuse an update by raising `ArmError`."""
+        """Refuse an update by raising `ArmError`: what may not be made may not become so, either."""
+        self.create(op)
 
     def delete(self, op: Op) -> None:
         """Refuse a deletion by raising `ArmError`."""

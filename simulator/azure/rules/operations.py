@@ -37,9 +37,6 @@ class GlobalSchedule(Rules):
         if not _CLOCK.match(clock):
             raise bad_request("InvalidScheduleTime", f"The daily time '{clock}' is not of the form HHMM.")
 
-    def update(self, op: Op) -> None:
-        self.create(op)
-
     def outputs(self, op: Op, outputs: dict[str, Any]) -> None:
         fill(
             outputs,
@@ -124,6 +121,3 @@ class DiagnosticSetting(Rules):
         places = ("workspaceId", "storageAccountId", "eventHubAuthorizationRuleId", "marketplacePartnerId")
         if not any(op.inputs.get(place) for place in places):
             raise bad_request("BadRequest", "At least one data sink needs to be specified.")
-
-    def update(self, op: Op) -> None:
-        self.create(op)

@@ -92,9 +92,6 @@ class FileShare(Rules):
         if op.inputs.get("rootSquash") and op.inputs.get("enabledProtocols") != "NFS":
             raise bad_request("InvalidRequestPropertyValue", "rootSquash is only allowed for NFS shares.")
 
-    def update(self, op: Op) -> None:
-        self.create(op)
-
     def outputs(self, op: Op, outputs: dict[str, Any]) -> None:
         fill(outputs, {"shareQuota": 102400 if op.inputs.get("enabledProtocols") == "NFS" else 5120})
         if op.inputs.get("enabledProtocols") == "NFS":

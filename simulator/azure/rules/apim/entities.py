@@ -52,9 +52,6 @@ class Entity(Rules):
     def create(self, op: Op) -> None:
         require_quiet_service(op)
 
-    def update(self, op: Op) -> None:
-        self.create(op)
-
 
 @imitates("apimanagement:Api")
 class Api(Entity):

@@ -76,9 +76,6 @@ class _Document(Rules):
         require_tier(op, document)
         op.extra_refs = resolve(op, document)
 
-    def update(self, op: Op) -> None:
-        self.create(op)
-
     def outputs(self, op: Op, outputs: dict[str, Any]) -> None:
         """What a GET shows: the service's layout, always in format `xml`."""
         policy_format = str(op.inputs.get("format", "xml"))

@@ -45,9 +45,6 @@ class RunCommand(Rules):
                 "InvalidParameter", f"The value of 'timeoutInSeconds' is out of range: at most {_MAX_TIMEOUT_S}."
             )
 
-    def update(self, op: Op) -> None:
-        self.create(op)
-
     def outputs(self, op: Op, outputs: dict[str, Any]) -> None:
         fault = op.run_command
         script = str(dig(op.inputs, "source.script", ""))

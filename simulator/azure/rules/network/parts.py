@@ -63,9 +63,6 @@ class NetworkSecurityGroup(Rules):
                 )
             seen[place] = str(rule.get("name"))
 
-    def update(self, op: Op) -> None:
-        self.create(op)
-
     def delete(self, op: Op) -> None:
         users = op.state.referrers(op.id)
         if users:
@@ -174,9 +171,6 @@ class NetworkInterface(Rules):
                     f"{holder.id}.",
                 )
 
-    def update(self, op: Op) -> None:
-        self.create(op)
-
     def delete(self, op: Op) -> None:
         for user in op.state.referrers(op.id):
             raise bad_request(
@@ -235,9 +229,6 @@ class PublicIpAddress(Rules):
                 "StandardSkuPublicIPAddressMustBeStatic",
                 f"Standard sku publicIp {op.id} must have AllocationMethod set to Static.",
             )
-
-    def update(self, op: Op) -> None:
-        self.create(op)
 
     def delete(self, op: Op) -> None:
         holder = public_ip_holder(op.state, op.id)
@@ -322,9 +313,6 @@ class NatGateway(Rules):
                     "NatGatewayPublicIPMustBeStandardSku",
                     f"NAT gateway {op.id} can only reference public IP addresses of sku Standard: {address.id}.",
                 )
-
-    def update(self, op: Op) -> None:
-        self.create(op)
 
     def delete(self, op: Op) -> None:
         users = op.state.referrers(op.id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zlib
 from functools import cache
 from pathlib import Path
@@ -25,6 +26,7 @@ DISTRIBUTED = {
 """The one shipped model that needs two nodes: eight GPUs split each layer, two nodes follow each other."""
 VAULT_URI = "https://huddleai-dev-kv.vault.azure.net/"
 CLIENT_ID = "00000000-1111-2222-3333-444444444444"
+HEAD, WORKER = "huddleai-h100-node-1", "huddleai-h100-node-2"
 
 
 @cache
@@ -84,3 +86,20 @@ def write(files: dict[str, bytes], folder: Path) -> None:
 def crc(text: str) -> int:
     """A short name for a long text."""
     return zlib.crc32(text.encode())
+
+
+def node_json(kind: str, host: str) -> dict[str, Any]:
+    """What a stack's bundle says of one node."""
+    found: dict[str, Any] = json.loads(built(kind).files[f"nodes/{host}/node.json"])
+    return found
+
+
+def environment(kind: str, host: str, file: str) -> dict[str, str]:
+    """An environment file of a node."""
+    lines = built(kind).files[f"nodes/{host}/{file}"].decode().splitlines()
+    return dict(line.split("=", 1) for line in lines)
+
+
+def launch_words(kind: str, host: str) -> str:
+    """What a node's unit gives to `huddle launch`."""
+    return environment(kind, host, "engine.env")["HUDDLE_LAUNCH_WORDS"]

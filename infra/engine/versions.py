@@ -40,27 +40,27 @@ class Version(NamedTuple):
 
 def pinned_cli() -> Version:
     """The Pulumi CLI that is downloaded or built when PATH has none that is new enough (infra/engine/go.mod)."""
-    return _pinned(GO_MOD, r"github\.com/pulumi/pulumi/pkg/v3 (v\S+)")
+    return _pinned(GO_MOD, "pulumi", r"github\.com/pulumi/pulumi/pkg/v3 (v\S+)")
 
 
 def required_go() -> Version:
     """The oldest Go that builds the pinned CLI (the `go` line of infra/engine/go.mod)."""
-    return _pinned(GO_MOD, r"(?m)^go (\S+)$")
+    return _pinned(GO_MOD, "go", r"(?m)^go (\S+)$")
 
 
 def oldest_cli() -> Version:
     """The oldest CLI that is accepted from PATH: the engine must not be older than the Python SDK in dev.lock."""
-    return _pinned(PYTHON_LOCK, r"(?m)^pulumi==(\S+)")
+    return _pinned(PYTHON_LOCK, "pulumi", r"(?m)^pulumi==(\S+)")
 
 
 def command_plugin() -> Version:
     """The version of the command provider's plugin that the Python SDK in the lock asks for."""
-    return _pinned(PYTHON_LOCK, r"(?m)^pulumi-command==(\S+)")
+    return _pinned(PYTHON_LOCK, "pulumi-command", r"(?m)^pulumi-command==(\S+)")
 
 
-def _pinned(path: Path, pattern: str) -> Version:
+def _pinned(path: Path, what: str, pattern: str) -> Version:
     match = re.search(pattern, path.read_text(encoding="utf-8"))
     if match is None:
-        msg = f"{path.relative_to(ROOT)} does not pin what was looked for ({pattern})"
+        msg = f"{path.relative_to(ROOT)} does not pin {what}"
         raise ValueError(msg)
     return Version.parse(match[1])

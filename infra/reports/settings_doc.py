@@ -104,9 +104,8 @@ def _inner(field: Schema, whole: Schema) -> tuple[Schema | None, str]:
 
 
 def _values(target: Schema, whole: Schema) -> Schema | None:
-    """What a mapping maps to; its keys may have to match a pattern."""
-    patterns = list(target.get("patternProperties", {}).values())
-    values = patterns[0] if patterns else target.get("additionalProperties")
+    """What a mapping maps to."""
+    values = target.get("additionalProperties")
     return _resolved(values, whole) if isinstance(values, Mapping) else None
 
 
@@ -176,8 +175,8 @@ def _mapping(target: Schema, whole: Schema) -> str:
 def _text(target: Schema) -> str:
     if target.get("format") == "ipv4network":
         return "IPv4 range (CIDR)"
-    if "pattern" in target:
-        return f"text like `{_cell(target['pattern'])}`"
+    if "form" in target:
+        return _cell(target["form"])
     least, most = target.get("minLength"), target.get("maxLength")
     if least and most:
         return f"text, {least} to {most} characters"

@@ -6,10 +6,11 @@ These models check one field at a time; what concerns several fields stands in `
 from __future__ import annotations
 
 from ipaddress import IPv4Network
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from huddle.forms import Form
 from plan.azure_facts import VM_SIZES
 from plan.secrets import Secret
 from plan.settings import service
@@ -50,14 +51,18 @@ class Image(Section):
     publisher: str = Field("microsoft-dsvm", description="Marketplace publisher.")
     offer: str = Field("ubuntu-hpc", description="Marketplace offer (Ubuntu with NVIDIA driver and CUDA).")
     sku: str = Field("2404", description="Marketplace SKU.")
-    version: str = Field(description="Exact image version; `latest` is refused.", pattern=r"^\d+\.\d+\.\d+$")
+    version: Annotated[str, Form(r"\d+\.\d+\.\d+", "three numbers with dots between them")] = Field(
+        description="Exact image version; `latest` is refused."
+    )
 
 
 class AutoShutdown(Section):
     """Daily deallocation, so that a forgotten experiment stops costing money. Local NVMe is blank afterwards."""
 
     enabled: bool = Field(False, description="Deallocate the nodes every day.")
-    time: str = Field("1900", description="Time of day, 24 h, HHMM.", pattern=r"^([01]\d|2[0-3])[0-5]\d$")
+    time: Annotated[str, Form(r"([01]\d|2[0-3])[0-5]\d", "four digits in quotes, '0000' to '2359'")] = Field(
+        "1900", description="Time of day, 24 h, HHMM."
+    )
     timezone: str = Field("UTC", description="Windows time-zone id, as Azure's schedules use.", min_length=1)
 
 
@@ -79,9 +84,10 @@ class Nodes(Section):
         Priority.REGULAR, description="`spot` is cheaper and can be evicted; can only be set at creation."
     )
     os_disk_gib: int = Field(256, ge=256, le=4095, description="OS disk size (GiB). The disk is deleted with the VM.")
-    admin_username: str = Field(
-        "azureuser", description="Login name on the nodes.", pattern=r"^[a-z_][a-z0-9_-]{0,31}$"
-    )
+    admin_username: Annotated[
+        str,
+        Form(r"[a-z_][a-z0-9_-]{0,31}", "1 to 32 lower-case letters, digits, _ and -, starting with a letter or _"),
+    ] = Field("azureuser", description="Login name on the nodes.")
     auto_shutdown: AutoShutdown = Field(AutoShutdown(), description="Daily deallocation.")
 
     @property
@@ -143,18 +149,15 @@ class AzureSettings(ServiceSettings):
         return (("access.delivery", Secret.SSH_PRIVATE_KEY),) if over_ssh else ()
 
     target: Literal["azure"] = Field("azure", description="Where the service lands.")
-    location: str = Field(
+    location: Annotated[str, Form(r"[a-z0-9]+", "lower-case letters and digits, such as eastus2")] = Field(
         description="Azure region by its short name, such as eastus2.",
-        pattern=r"^[a-z0-9]+$",
         json_schema_extra={"key": LOCATION_KEY},
     )
-    name_prefix: str = Field(
-        "huddleai", description="First part of every resource name.", pattern=r"^[a-z][a-z0-9]{1,11}$"
-    )
-    name_salt: str = Field(
+    name_prefix: Annotated[
+        str, Form(r"[a-z][a-z0-9]{1,11}", "2 to 12 lower-case letters and digits, starting with a letter")
+    ] = Field("huddleai", description="First part of every resource name.")
+    name_salt: Annotated[str, Form(r"[a-z0-9]{0,20}", "at most 20 lower-case letters and digits")] = Field(
         "",
-        max_length=20,
-        pattern=r"^[a-z0-9]*$",
         description="Changes the suffix of globally unique names. Use it if a name is taken or soft-deleted.",
     )
     network: Network = Field(Network(), description="VNet and subnets.")

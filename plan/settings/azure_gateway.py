@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field
 
+from huddle.forms import Form
 from plan.settings.gateway import Gateway, Product
-from plan.settings.types import Cidr, GatewayId, Line, Origin, Section, Slug
+from plan.settings.types import Cidr, Email, GatewayId, Line, Origin, Section, Slug
 from plan.vocabulary import GatewayInbound, GatewayTier, PublicAccess
 
 
@@ -45,9 +48,7 @@ class ApiManagement(Gateway):
     tier: GatewayTier = Field(GatewayTier.STANDARD_V2, description="API Management tier.")
     units: int = Field(1, ge=1, description="Scale units.")
     publisher_name: Line = Field(min_length=1, max_length=100, description="Organisation named in the portal.")
-    publisher_email: str = Field(
-        description="E-mail address for the service's notices.", pattern=r"^[^@\s]+@[^@\s]+\.[^@\s]+$"
-    )
+    publisher_email: Email = Field(description="E-mail address for the service's notices.")
     inbound: GatewayInbound = Field(
         GatewayInbound.PUBLIC, description="How clients reach it; the tier decides what is possible."
     )
@@ -58,9 +59,14 @@ class ApiManagement(Gateway):
     existing: ExistingGateway | None = Field(
         None, description="Use an existing service; `tier`, `inbound` and `units` must then describe it."
     )
-    api_path: str = Field(
+    api_path: Annotated[
+        str,
+        Form(
+            r"([a-z0-9][a-z0-9-]{0,39}/){0,3}v1",
+            "v1, or up to three parts of lower-case letters, digits and hyphens before it, such as llm/v1",
+        ),
+    ] = Field(
         "v1",
-        pattern=r"^([a-z0-9][a-z0-9-]{0,39}/){0,3}v1$",
         description="Path of the API on the gateway; it ends in v1, as OpenAI clients expect of a base URL.",
     )
     azure_openai_api: bool = Field(

@@ -16,6 +16,8 @@ from pydantic import (
     field_validator,
 )
 
+from huddle.forms import Form
+
 
 def network_of(value: object) -> IPv4Network:
     """Accept only text in CIDR form with no host bits, such as 10.0.0.0/24.
@@ -70,32 +72,57 @@ def named(value: object) -> object:
 
 Cidr = Annotated[IPv4Network, BeforeValidator(network_of)]
 Line = Annotated[str, AfterValidator(line_of)]
-Slug = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,48}[a-z0-9]$")]
-TagKey = Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=r"^[^<>%&\\?/]+$")]
+Slug = Annotated[
+    str,
+    Form(
+        r"[a-z][a-z0-9-]{0,48}[a-z0-9]",
+        "2 to 50 lower-case letters, digits and hyphens, starting with a letter, not ending with a hyphen",
+    ),
+]
+TagKey = Annotated[str, Form(r"[^<>%&\\?/]{1,512}", "1 to 512 characters, none of them < > % & \\ ? or /")]
 TagValue = Annotated[str, StringConstraints(max_length=256)]
 SshPublicKey = Annotated[
-    str, StringConstraints(pattern=r"^(ssh-ed25519|ssh-rsa|ecdsa-sha2-\S+) [A-Za-z0-9+/=]+( .*)?$")
+    str,
+    Form(
+        r"(ssh-ed25519|ssh-rsa|ecdsa-sha2-\S+) [A-Za-z0-9+/=]+( .*)?",
+        "a public key on one line: ssh-ed25519, ssh-rsa or ecdsa-sha2-…, a blank, the key",
+    ),
 ]
 ZoneNumber = Annotated[Literal["1", "2", "3"], BeforeValidator(text_of)]
 Port = Annotated[int, Field(ge=1024, le=65_535)]
 NodeNumber = Annotated[int, Field(ge=1, strict=True)]
 NodeKey = Annotated[int, BeforeValidator(number_of)]
 """A node's number where Pulumi's config has text: as the key of a mapping."""
-Origin = Annotated[str, StringConstraints(pattern=r"^https?://[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]{1,5})?$")]
+Origin = Annotated[
+    str,
+    Form(
+        r"https?://[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]{1,5})?",
+        "an origin such as https://app.example.com, in lower case, without a path",
+    ),
+]
 VnetId = Annotated[
     str,
-    StringConstraints(
-        pattern=r"(?i)^/subscriptions/[0-9a-f-]{36}/resourceGroups/[^/]+/providers/Microsoft\.Network/virtualNetworks/[^/]+$"
+    Form(
+        r"(?i)/subscriptions/[0-9a-f-]{36}/resourceGroups/[^/]+/providers/Microsoft\.Network/virtualNetworks/[^/]+",
+        "/subscriptions/GUID/resourceGroups/NAME/providers/Microsoft.Network/virtualNetworks/NAME",
     ),
 ]
 GatewayId = Annotated[
     str,
-    StringConstraints(
-        pattern=r"(?i)^/subscriptions/[0-9a-f-]{36}/resourceGroups/[^/]+/providers/Microsoft\.ApiManagement/service/[^/]+$"
+    Form(
+        r"(?i)/subscriptions/[0-9a-f-]{36}/resourceGroups/[^/]+/providers/Microsoft\.ApiManagement/service/[^/]+",
+        "/subscriptions/GUID/resourceGroups/NAME/providers/Microsoft.ApiManagement/service/NAME",
     ),
 ]
-Email = Annotated[str, StringConstraints(pattern=r"^[^@\s]+@[^@\s]+\.[^@\s]+$", max_length=254)]
-Guid = Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$")]
+Email = Annotated[
+    str,
+    StringConstraints(max_length=254),
+    Form(r"[^@\s]+@[^@\s]+\.[^@\s]+", "an e-mail address such as ops@example.com"),
+]
+Guid = Annotated[
+    str,
+    Form(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", "a GUID: 32 hexadecimal digits in the form 8-4-4-4-12"),
+]
 
 
 class Section(BaseModel):

@@ -87,7 +87,7 @@ def sentence(finding: Finding, shown: Callable[[object], str] | None = None) -> 
         case "enum" | "literal_error":
             return f"{value} is not allowed; allowed: {str(context['expected']).replace(' or ', ', ')}"
         case "string_pattern_mismatch":
-            return f"{value} is not allowed; it must match {context['pattern']} ({about})"
+            return f"{value} is not allowed: {about}"  # a pattern says nothing to people: `huddle.forms` has words
         case "value_error":
             return _own_words(value, str(context["error"]), finding.value)
         case kind if kind in EXPECTED:

@@ -108,7 +108,7 @@ def test_allowed_values_are_those_of_the_code() -> None:
     assert rows["gateway.tier"] == "`Developer`, `Premium`, `StandardV2`, `PremiumV2`"
     assert rows["network.nodes_subnet"] == "IPv4 range (CIDR)"
     assert rows["monitoring.daily_cap_gb"] == "number, more than 0"
-    assert rows["access.ssh_public_keys"].startswith("list (1 or more) of text like `^(ssh-ed25519\\|ssh-rsa")
+    assert rows["access.ssh_public_keys"].startswith("list (1 or more) of a public key on one line: ssh-ed25519")
     assert rows["serving.models"] == "a section for each name, see below"
     assert rows["Top level.tags"] == "mapping of name to text, up to 256 characters, 40 or fewer"
     assert rows["model_store.iops"] == "whole number, 3000 or more"

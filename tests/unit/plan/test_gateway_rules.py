@@ -94,8 +94,8 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
         "can't stand beside `affinity: product`, which sets priorities itself",
     ),
     ({"affinity": "cookie"}, "gateway.affinity", "allowed: 'none', 'product'"),
-    ({"api_path": "llm"}, "gateway.api_path", "it must match"),
-    ({"existing": {**EXISTING, "id": "contoso"}}, "gateway.existing.id", "it must match"),
+    ({"api_path": "llm"}, "gateway.api_path", "allowed: v1, or up to three parts"),
+    ({"existing": {**EXISTING, "id": "contoso"}}, "gateway.existing.id", "allowed: /subscriptions/GUID/"),
     (
         {"existing": EXISTING, "inbound": "private-endpoint"},
         "gateway.inbound",
@@ -204,7 +204,7 @@ def test_an_existing_gateway_calls_from_its_own_range() -> None:
 
 def test_an_existing_vnet_is_named_by_its_id() -> None:
     assert plan(network={"existing_vnet": VNET}).network.existing_vnet == VNET
-    assert "it must match" in fault(network={"existing_vnet": "hub-vnet"}).message
+    assert "allowed: /subscriptions/GUID/" in fault(network={"existing_vnet": "hub-vnet"}).message
 
 
 # --- Words

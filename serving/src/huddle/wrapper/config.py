@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from huddle import yaml_source
 from huddle.errors import InputError
 from huddle.findings import findings, sentence
+from huddle.forms import Form
 from huddle.wrapper.body.fields import PRIORITY_MAX
 from huddle.wrapper.body.prompts import ClientSystem
 from huddle.wrapper.http.upstream import Address
@@ -21,8 +22,20 @@ from huddle.wrapper.http.upstream import Address
 DEFAULT_PATH: Final = Path("/etc/huddle/wrapper.yaml")
 BACKEND_KEYS_CREDENTIAL: Final = "huddle-backend-keys"
 """Name of the systemd credential (LoadCredential=) that is read when no file is named."""
-_NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}$"
-_SLUG: Final = r"^[a-z0-9][a-z0-9-]{0,63}$"
+Name = Annotated[
+    str,
+    Form(
+        r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}",
+        "1 to 128 letters, digits and . _ : / -, starting with a letter or digit",
+    ),
+]
+Slug = Annotated[
+    str,
+    Form(
+        r"[a-z0-9][a-z0-9-]{0,63}",
+        "1 to 64 lower-case letters, digits and hyphens, starting with a letter or digit",
+    ),
+]
 
 
 class ConfigError(InputError):
@@ -55,15 +68,14 @@ class Section(BaseModel):
 class ModelConfig(Section):
     """One served model."""
 
-    upstream_model: str | None = Field(
+    upstream_model: Name | None = Field(
         None,
-        pattern=_NAME,
         description="Name by which the engine knows it; the served name when left out. Answers show the engine's name, "
         "since their bytes are not touched.",
     )
     system_prompt_file: Path | None = Field(None, description="UTF-8 text; must not be empty.")
-    prompt_id: str | None = Field(
-        None, pattern=_NAME, description="Shown in X-Huddle-Prompt-Id and in logs; the served name when left out."
+    prompt_id: Name | None = Field(
+        None, description="Shown in X-Huddle-Prompt-Id and in logs; the served name when left out."
     )
     client_system: ClientSystem = Field(
         ClientSystem.APPEND, description="What happens to a client's own system text when there is a system prompt."
@@ -81,8 +93,10 @@ class ModelConfig(Section):
 class KeyConfig(Section):
     """A key of a product, by its hash."""
 
-    name: str = Field(pattern=_SLUG, description="Who holds it; shown in logs and metrics, and the unit of limits.")
-    sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="From `huddle wrapper key`.")
+    name: Slug = Field(description="Who holds it; shown in logs and metrics, and the unit of limits.")
+    sha256: Annotated[str, Form(r"[0-9a-f]{64}", "64 lower-case hexadecimal digits")] = Field(
+        description="From `huddle wrapper key`."
+    )
 
 
 class ProductConfig(Section):
@@ -90,7 +104,7 @@ class ProductConfig(Section):
 
     models: tuple[str, ...] | None = Field(None, min_length=1, description="Served names; all when left out.")
     system_prompt_file: Path | None = Field(None, description="Placed before the model's own prompt.")
-    prompt_id: str | None = Field(None, pattern=_NAME)
+    prompt_id: Name | None = None
     client_system: ClientSystem = ClientSystem.APPEND
     max_output_tokens: int | None = Field(None, ge=1)
     keys: tuple[KeyConfig, ...] = Field((), description="Own keys, for places without a gateway.")
@@ -185,10 +199,8 @@ class WrapperConfig(Section):
     media_url_prefixes: tuple[str, ...] = Field(
         (), description="Where the engine may fetch media from (`https://host/path/`); data: URLs are always allowed."
     )
-    models: dict[Annotated[str, Field(pattern=_NAME)], ModelConfig] = Field(
-        min_length=1, description="What is served, by the names that clients use."
-    )
-    products: dict[Annotated[str, Field(pattern=_SLUG)], ProductConfig] = Field(default_factory=dict)
+    models: dict[Name, ModelConfig] = Field(min_length=1, description="What is served, by the names that clients use.")
+    products: dict[Slug, ProductConfig] = Field(default_factory=dict)
     limits: LimitsConfig = LimitsConfig()
     timeouts: TimeoutsConfig = TimeoutsConfig()
 

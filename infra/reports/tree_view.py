@@ -18,8 +18,8 @@ def short_type(resource_type: str) -> str:
 
 
 def render(resources: Iterable[Registered], stack: str) -> Tree:
-    """A tree for the terminal, in registration order."""
-    listed = list(resources)
+    """A tree for the terminal, siblings by name: registration and a checkpoint have orders of their own."""
+    listed = sorted(resources, key=lambda resource: resource.name)
     known = {resource.urn for resource in listed}
     children: dict[str, list[Registered]] = defaultdict(list)
     for resource in listed:

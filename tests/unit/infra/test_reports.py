@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from infra.program import load_plan
-from infra.reports import azure_summary, cost, plan_json, ports_view, shapes
+from infra.reports import azure_summary, cost, plan_json, ports_view, resource_graph, shapes, tree_view
 from plan import stack_file
 from plan.vocabulary import GatewayTier, Segment
 from tests.unit.stack_values import FILES, legal_changes, plan
@@ -273,3 +273,13 @@ def test_cut_text_fits_and_uncut_text_is_left_alone(text: str, room: int) -> Non
 def test_names_keep_their_ends() -> None:
     assert shapes.in_middle("huddleai-h100-node-2-apply", 16) == "huddl…de-2-apply"
     assert shapes.at_end("huddleai-h100-node-2-apply", 9) == "huddleai…"
+
+
+def test_the_tree_has_one_order_whoever_says_what_there_is() -> None:
+    resources = [
+        resource_graph.Registered(f"urn:{name}", "azure-native:network:Subnet", name, parent, (), True)
+        for name, parent in (("b", ""), ("a", ""), ("z", "urn:a"), ("y", "urn:a"))
+    ]
+    trees = [tree_view.render(given, "dev") for given in (resources, resources[::-1])]
+    first, second = (screen(lambda tree, console: console.print(tree), tree, 80) for tree in trees)
+    assert first == second and "z" in first

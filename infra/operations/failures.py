@@ -48,7 +48,7 @@ def _quota(match: re.Match[str], plan: AzurePlan) -> Failure:
 
 
 def _capacity(match: re.Match[str], plan: AzurePlan) -> Failure:
-    """docs/facts/azure.md#quota-is-not-capacity."""
+    """Azure has no free machine; this is not a quota (docs/facts/azure.md#quota-is-not-capacity)."""
     where = f"zone {plan.compute.zone} of {plan.location}" if plan.compute.zone else plan.location
     return Failure(
         f"Azure has no free {plan.compute.size.name} in {where} right now ({match.group(1)}); quota does not help.",

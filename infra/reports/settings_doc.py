@@ -39,7 +39,7 @@ class Section:
 
 
 def page(target: Target) -> str:
-    """docs/reference/settings/<target>.md."""
+    """The text of docs/reference/settings/<target>.md, in Markdown."""
     return (
         templating.environment(TEMPLATES)
         .get_template("settings.md.j2")

@@ -47,7 +47,7 @@ class Serving(Section):
 
 
 class Monitoring(Section):
-    """Who is told."""
+    """Recipients of alerts."""
 
     alert_emails: tuple[Email, ...] = Field(
         (), max_length=20, description="Addresses that get alerts; none means that alerts only show in the portal."

@@ -179,7 +179,7 @@ class TimeoutsConfig(Section):
 
 
 class WrapperConfig(Section):
-    """The whole file."""
+    """The root of `wrapper.yaml`."""
 
     listen: Bind = "0.0.0.0:8000"
     metrics_listen: Bind | None = "127.0.0.1:9400"

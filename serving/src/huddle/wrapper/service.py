@@ -104,7 +104,7 @@ class WrapperService:
         return True
 
     def disconnected(self, connection: ClientConnection) -> None:
-        """Forget a connection."""
+        """Remove a closed connection from the count."""
         self._connections.discard(connection)
 
     def buffer(self, delta: int) -> None:
@@ -286,7 +286,7 @@ class WrapperService:
             await asyncio.sleep(_FLUSH_POLL_S)
 
     def abort_all(self) -> None:
-        """Cut every connection."""
+        """Close every connection at once, in the middle of its answer."""
         for connection in tuple(self._connections):
             connection.abort()
 

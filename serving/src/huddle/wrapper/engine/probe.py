@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Final, TypeGuard
 
 from huddle.wrapper.errors import RequestError
 from huddle.wrapper.http.upstream import ResponseHead, UpstreamPool
@@ -125,5 +125,5 @@ def read_models(body: bytes) -> tuple[frozenset[str], dict[str, int]]:
     return frozenset(name for name, _ in named if isinstance(name, str)), lengths
 
 
-def _is_length(value: object) -> bool:
+def _is_length(value: object) -> TypeGuard[int]:
     return type(value) is int and 0 < value <= _CONTEXT_MAX

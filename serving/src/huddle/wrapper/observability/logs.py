@@ -27,7 +27,7 @@ class LogWriter:
         self._thread.start()
 
     def info(self, event: str, **fields: Any) -> None:
-        """Something that happened."""
+        """Log an event at level `info`; the fields must hold no secret and no prompt."""
         self._put("info", event, fields)
 
     def warning(self, event: str, **fields: Any) -> None:

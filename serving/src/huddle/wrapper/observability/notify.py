@@ -12,7 +12,7 @@ class Notifier:
         self._address = address if address is not None else os.environ.get("NOTIFY_SOCKET", "")
 
     def ready(self, status: str) -> None:
-        """Started, or reloaded."""
+        """READY=1: started, or reloaded."""
         self._send(f"READY=1\nSTATUS={status}")
 
     def reloading(self) -> None:
@@ -20,7 +20,7 @@ class Notifier:
         self._send(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def stopping(self, status: str) -> None:
-        """Shutdown has begun."""
+        """STOPPING=1: shutdown has begun."""
         self._send(f"STOPPING=1\nSTATUS={status}")
 
     def watchdog(self) -> None:

@@ -4,23 +4,20 @@ The engine reads more from a part than its `type` says (a part without a type bu
 names another request's cached image), so parts are rebuilt from the keys that belong to their type.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from huddle.wrapper.body import items
 from huddle.wrapper.body.caps import Caps
 from huddle.wrapper.errors import RequestError, bad_request
 
 ROLES: Final = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
-_MESSAGE_KEYS: Final = frozenset(
-    {"role", "content", "name", "tool_calls", "tool_call_id", "function_call", "refusal", "reasoning"}
-    | {"reasoning_content"}
-)
 # The keys of a part besides `type`, and the key whose value names the medium.
 _PARTS: Final[dict[str, tuple[frozenset[str], str | None]]] = {
     "text": (frozenset({"text"}), None),
     "input_text": (frozenset({"text"}), None),
-    "output_text": (frozenset({"text", "annotations", "logprobs"}), None),
+    "output_text": (frozenset({"text"}), None),
     "refusal": (frozenset({"refusal"}), None),
     "thinking": (frozenset({"thinking"}), None),
     "image_url": (frozenset({"image_url"}), "image_url"),
@@ -30,7 +27,13 @@ _PARTS: Final[dict[str, tuple[frozenset[str], str | None]]] = {
     "input_audio": (frozenset({"input_audio"}), None),
 }
 _TEXT_KEYS: Final = ("text", "refusal", "thinking")
-_INPUT_ITEMS: Final = frozenset({"message", "function_call", "function_call_output", "reasoning"})
+_INPUT_ROLES: Final = ("user", "assistant", "system", "developer")
+# The parts of an item of /v1/responses, and what the engine's models call them there.
+_INPUT_PARTS: Final = {"input_text": "input_text", "text": "input_text", "input_image": "input_image"}
+_OUTPUT_PARTS: Final = {"output_text": "output_text", "text": "output_text", "refusal": "refusal"} | {
+    "input_text": "input_text"
+}
+_DETAILS: Final = ("auto", "low", "high", "original")
 _TEMPLATE_SWITCHES: Final = frozenset({"enable_thinking", "thinking", "preserve_thinking"})
 
 
@@ -61,18 +64,24 @@ class Checker:
         media = [0]
         return [self._input_item(item, f"input[{i}]", media) for i, item in enumerate(value)]
 
-    def tools(self, value: Any) -> Any:
-        """The tools of a request: functions, which the client itself carries out. Raises `RequestError`."""
+    def tools(self, value: Any, *, flat: bool) -> Any:
+        """The tools of a request: functions, which the client itself carries out. Raises `RequestError`.
+
+        On `/v1/responses` they are flat: the function's keys stand beside its type.
+        """
         if value is None:
             return None
         if not isinstance(value, list) or not all(isinstance(tool, dict) for tool in value):
             raise bad_request("invalid_type", "'tools' must be a list of objects", "tools")
         if len(value) > self.caps.tools:
             raise _too_many("tools", len(value), self.caps.tools)
+        made = []
         for i, tool in enumerate(value):
             if tool.get("type") != "function":
                 raise bad_request("tool_not_allowed", f"'tools[{i}].type' must be 'function'", "tools")
-        return value
+            shape = items.RESPONSES_TOOL if flat else items.CHAT_TOOL
+            made.append({"type": "function", **shape(tool, f"tools[{i}]", self.caps)})
+        return made
 
     def template_switches(self, value: Any) -> Any:
         """`chat_template_kwargs`: a few switches; other names could replace what the template is given."""
@@ -94,9 +103,10 @@ class Checker:
         role = message.get("role")
         if not isinstance(role, str) or role not in ROLES:
             raise bad_request("invalid_role", f"'{where}.role' must be one of {', '.join(sorted(ROLES))}", where)
-        if not message.keys() <= _MESSAGE_KEYS:
-            message = {key: value for key, value in message.items() if key in _MESSAGE_KEYS}
         content = message.get("content")
+        if len(message) > 2 or "content" not in message:  # more than role and content
+            made = items.MESSAGE(message, where, self.caps)
+            message = {"role": role, **({"content": content} if "content" in message else {}), **made}
         if isinstance(content, list):
             return {**message, "content": self._parts(content, f"{where}.content", media)}
         if content is None and role not in ("assistant", "tool", "function"):
@@ -109,22 +119,35 @@ class Checker:
         if not isinstance(item, dict):
             raise bad_request("invalid_input", f"'{where}' must be an object", where)
         kind = item.get("type", "message")
-        if not isinstance(kind, str) or kind not in _INPUT_ITEMS:
-            raise bad_request(
-                "invalid_input", f"'{where}.type' must be one of {', '.join(sorted(_INPUT_ITEMS))}", where
-            )
+        if not isinstance(kind, str) or kind not in items.ITEMS:
+            raise bad_request("invalid_input", f"'{where}.type' must be one of {', '.join(sorted(items.ITEMS))}", where)
+        made: dict[str, Any] = items.ITEMS[kind](item, where, self.caps)
+        if kind == "message":
+            made = self._role_and_content(item, made, where, media)
+        elif kind == "function_call_output":
+            made["output"] = self._text_or_parts(item.get("output"), f"{where}.output", media, _INPUT_PARTS)
+        return {"type": kind, **made}
+
+    def _role_and_content(
+        self, item: dict[str, Any], made: dict[str, Any], where: str, media: list[int]
+    ) -> dict[str, Any]:
         role = item.get("role")
-        if (kind == "message" or role is not None) and (not isinstance(role, str) or role not in ROLES):
-            raise bad_request("invalid_role", f"'{where}.role' must be one of {', '.join(sorted(ROLES))}", where)
-        checked: dict[str, Any] = dict(item)
-        for key in ("content", "output", "summary"):
-            if isinstance(item.get(key), list):
-                if kind == "reasoning":
-                    continue  # texts of the model's own earlier thinking; no media in it
-                checked[key] = self._parts(item[key], f"{where}.{key}", media)
-        return checked
+        if not isinstance(role, str) or role not in _INPUT_ROLES:
+            raise bad_request("invalid_role", f"'{where}.role' must be one of {', '.join(_INPUT_ROLES)}", where)
+        kinds = _OUTPUT_PARTS if role == "assistant" else _INPUT_PARTS
+        content = self._text_or_parts(item.get("content"), f"{where}.content", media, kinds)
+        return {"role": role, "content": content, **made}
+
+    def _text_or_parts(self, value: Any, where: str, media: list[int], kinds: Mapping[str, str]) -> Any:
+        if isinstance(value, str):
+            return value
+        if not isinstance(value, list) or not value:
+            raise bad_request("invalid_content", f"'{where}' must be a text or a list of parts", where)
+        return [_as_item(part, f"{where}[{i}]", kinds) for i, part in enumerate(self._parts(value, where, media))]
 
     def _parts(self, parts: Sequence[Any], where: str, media: list[int]) -> list[Any]:
+        if len(parts) > self.caps.list_items:
+            raise _too_many(f"parts in '{where}'", len(parts), self.caps.list_items)
         checked: list[Any] = []
         for i, part in enumerate(parts):
             at = f"{where}[{i}]"
@@ -156,6 +179,25 @@ class Checker:
         if not url.startswith("data:") and not any(url.startswith(prefix) for prefix in self.media_url_prefixes):
             raise bad_request("media_url_not_allowed", f"'{where}' must be a data: URL; nothing is fetched", where)
         return {"url": url, **({"detail": value["detail"]} if "detail" in value else {})} if value is not url else url
+
+
+def _as_item(part: dict[str, Any], where: str, kinds: Mapping[str, str]) -> dict[str, Any]:
+    """A part as the engine's models of `/v1/responses` want it: whole, and of a kind that stands there."""
+    kind = kinds.get(part["type"])
+    if kind is None:
+        raise bad_request("invalid_content", f"'{where}.type' must be one of {', '.join(kinds)}", where)
+    needed: dict[str, Any] = {"annotations": []} if kind == "output_text" else {}
+    if kind == "input_image":
+        needed = {"detail": "auto"}
+        if not isinstance(part["image_url"], str):
+            raise bad_request("invalid_content", f"'{where}.image_url' must be a text", where)
+        if "detail" in part and part["detail"] not in _DETAILS:
+            raise bad_request("invalid_value", f"'{where}.detail' must be one of {', '.join(_DETAILS)}", where)
+    if kind in ("input_text", "output_text") and "text" not in part:
+        raise bad_request("invalid_content", f"'{where}.text' must be a text", where)
+    if kind == "refusal" and "refusal" not in part:
+        raise bad_request("invalid_content", f"'{where}.refusal' must be a text", where)
+    return {**needed, **part, "type": kind}
 
 
 def _too_many(what: str, count: int, limit: int) -> RequestError:

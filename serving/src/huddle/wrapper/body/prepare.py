@@ -105,7 +105,7 @@ class Preparer:
     def _chat(self, fields: dict[str, Any], checker: Checker, prompt: Prompt | None) -> None:
         messages = checker.messages(fields.get("messages"))
         fields["messages"] = prompts.into_messages(messages, prompt) if prompt else messages
-        _replace(fields, "tools", checker.tools(fields.get("tools")))
+        _replace(fields, "tools", checker.tools(fields.get("tools"), flat=False))
         _replace(fields, "chat_template_kwargs", checker.template_switches(fields.get("chat_template_kwargs")))
 
     def _completion(self, fields: dict[str, Any], prompt: Prompt | None) -> int:
@@ -124,7 +124,7 @@ class Preparer:
                 raise bad_request("invalid_input", "'input' must hold more than system text", "input")
         fields["input"] = items
         fields["store"] = False
-        _replace(fields, "tools", checker.tools(fields.get("tools")))
+        _replace(fields, "tools", checker.tools(fields.get("tools"), flat=True))
         _replace(fields, "chat_template_kwargs", checker.template_switches(fields.get("chat_template_kwargs")))
 
     def _embeddings(self, fields: dict[str, Any]) -> int:

@@ -75,6 +75,19 @@ def long_text(value: Any, where: str, _caps: Caps) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
+class Word:
+    """One of a few words."""
+
+    words: tuple[str, ...]
+
+    def __call__(self, value: Any, where: str, _caps: Caps) -> Any:
+        """Check a value."""
+        if value not in self.words:
+            raise bad_request("invalid_value", f"'{where}' must be one of {', '.join(self.words)}", field_of(where))
+        return value
+
+
+@dataclass(frozen=True, slots=True)
 class Listed:
     """A list of at most so many things of one shape."""
 
@@ -105,7 +118,7 @@ class Mapped:
         for name in value:
             text(name, where, caps)
             if self.numbered and not (name.isascii() and name.isdigit() and len(name) < 11 and int(name) <= TOKEN_MAX):
-                raise bad_request("invalid_value", f"the names in '{where}' must be token ids", _field(where))
+                raise bad_request("invalid_value", f"the names in '{where}' must be token ids", field_of(where))
         return {name: self.item(item, where, caps) for name, item in value.items()}
 
 
@@ -126,9 +139,7 @@ class Record:
             if held is not None:
                 made[name] = check(held, f"{where}.{name}", caps)
             elif name in self.needed:
-                raise bad_request("missing_required_parameter", f"'{where}.{name}' is missing", _field(where))
-            elif name in value:
-                made[name] = None
+                raise bad_request("missing_required_parameter", f"'{where}.{name}' is missing", field_of(where))
         return made
 
 
@@ -148,6 +159,13 @@ class Either:
 def texts(most: Bound) -> Check:
     """A text, or a list of texts."""
     return Either(str, text, Listed(text, most))
+
+
+def mapping(value: Any, where: str, _caps: Caps) -> Any:
+    """An object that somebody else judges."""
+    if not isinstance(value, dict):
+        raise _wrong(where, "an object")
+    return value
 
 
 token: Final = Whole(0, TOKEN_MAX)
@@ -184,7 +202,7 @@ def _bound(bound: Bound, caps: Caps) -> float:
     return getattr(caps, bound) if isinstance(bound, str) else bound
 
 
-def _field(where: str) -> str:
+def field_of(where: str) -> str:
     """The request's own field, which is what `param` names."""
     return where.partition("[")[0].partition(".")[0]
 
@@ -195,7 +213,7 @@ def _between(value: float, where: str, bounds: tuple[float, float]) -> float:
         raise _over(where, f"is {value}" if value < 10**18 else "is a huge number", most)
     if value < least:
         said = f"is {value}" if value > -(10**18) else "is far below zero"
-        raise bad_request("invalid_value", f"'{where}' {said}; it must be at least {least}", _field(where))
+        raise bad_request("invalid_value", f"'{where}' {said}; it must be at least {least}", field_of(where))
     return value
 
 
@@ -205,8 +223,8 @@ def _count(size: int, where: str, most: float) -> None:
 
 
 def _over(where: str, what: str, most: float) -> RequestError:
-    return bad_request("value_too_large", f"'{where}' {what}; at most {most} is allowed here", _field(where))
+    return bad_request("value_too_large", f"'{where}' {what}; at most {most} is allowed here", field_of(where))
 
 
 def _wrong(where: str, wanted: str) -> RequestError:
-    return bad_request("invalid_type", f"'{where}' must be {wanted}", _field(where))
+    return bad_request("invalid_type", f"'{where}' must be {wanted}", field_of(where))

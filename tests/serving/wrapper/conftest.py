@@ -43,7 +43,7 @@ class Wrapper:
     service: BookedFaults
     engine: FakeEngine
     port: int
-    log: io.StringIO
+    log: io.BytesIO
     http: httpx.AsyncClient
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -108,7 +108,7 @@ async def make_wrapper(tmp_path: Any) -> AsyncIterator[MakeWrapper]:
             "models": {MODEL: model},
             **config,
         }
-        log, metrics = io.StringIO(), Metrics()
+        log, metrics = io.BytesIO(), Metrics()
         runtime = runtimes.build(WrapperConfig.model_validate(settings), b"salt secret of the tests")
         service = BookedFaults(runtime, LogWriter(log), metrics)
         service.faults = []

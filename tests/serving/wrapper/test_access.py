@@ -201,7 +201,7 @@ async def test_keys_and_prompts_are_never_written_down(make_wrapper: MakeWrapper
     await wrapper.raw(f"GET /{canary} HTTP/1.1\r\n{canary}\r\n\r\n".encode())
     await wrapper.raw(f"POST /v1/chat/completions HTTP/1.1\r\nhost: {canary}\r\nx: {key}\r\n y\r\n\r\n".encode())
     wrapper.log_lines()
-    written = wrapper.log.getvalue() + wrapper.metrics()
+    written = wrapper.log.getvalue().decode() + wrapper.metrics()
     for secret in (canary, key, BACKEND_KEY):
         assert secret not in written
 

@@ -102,7 +102,7 @@ def test_a_missing_file_is_a_sentence(tmp_path: Path) -> None:
         (None, "cannot read the system prompt 'tiny'"),
         ("  \n", "is empty"),
         (b"\xff\xfe", "not UTF-8"),
-        ("x" * 300_000, "is over"),
+        ("x" * 300_000, "over 262144 bytes"),
     ],
 )
 def test_prompt_files(content: Any, says: str, tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ def live() -> Iterator[tuple[str, list[Exception]]]:
                 {"models": {MODEL: {}}, "upstream": f"http://127.0.0.1:{engine.port}", "authentication": False}
                 | {"listen": "127.0.0.1:0"}
             )
-            service = Watched(runtimes.build(config, b"salt"), LogWriter(io.StringIO()), Metrics())
+            service = Watched(runtimes.build(config, b"salt"), LogWriter(io.BytesIO()), Metrics())
             server = await loop.create_server(lambda: ClientConnection(service), "127.0.0.1", 0)
             address.append(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
             ending = asyncio.Event()

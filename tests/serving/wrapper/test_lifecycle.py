@@ -45,6 +45,7 @@ class Program:
             **config,
         }
         self.write()
+        self.command = self.argv
         self.environment = os.environ | {"NOTIFY_SOCKET": str(directory / "notify")}
         self.notified: list[str] = []
         self.process: asyncio.subprocess.Process
@@ -70,7 +71,7 @@ class Program:
         self.listener.setblocking(False)
         with (self.directory / "log").open("w") as log:
             self.process = await asyncio.create_subprocess_exec(
-                *self.argv, env=self.environment, stderr=log, stdout=log
+                *self.command, env=self.environment, stderr=log, stdout=log
             )
         await self.until_notified("READY=1")
 

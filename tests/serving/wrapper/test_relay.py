@@ -284,7 +284,7 @@ async def test_unix_sockets_on_both_sides(tmp_path: Path) -> None:
         "models": {MODEL: {}},
     }
     service = WrapperService(
-        runtimes.build(WrapperConfig.model_validate(settings), b"salt"), LogWriter(io.StringIO()), Metrics()
+        runtimes.build(WrapperConfig.model_validate(settings), b"salt"), LogWriter(io.BytesIO()), Metrics()
     )
     listening = listen(f"unix:{tmp_path}/wrapper.sock", shared=False)
     front = await asyncio.get_running_loop().create_unix_server(lambda: ClientConnection(service), sock=listening)

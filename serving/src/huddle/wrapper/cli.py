@@ -1,6 +1,7 @@
 """`huddle wrapper`: run it, check its configuration, make a subscriber's key."""
 
 import json
+import os
 import secrets
 from pathlib import Path
 from typing import Annotated, Any
@@ -101,6 +102,7 @@ def serve(load: Any) -> None:
     from huddle.wrapper.server import Server  # noqa: PLC0415
     from huddle.wrapper.workers import supervise  # noqa: PLC0415
 
+    _hold_standard_streams()
     config: WrapperConfig = load()
     salt_secret = secrets.token_bytes(32)  # made before forking: the workers share one engine's cache
     if config.workers == 1:
@@ -113,6 +115,13 @@ def serve(load: Any) -> None:
 
     code = supervise(config.workers, serve_worker, Notifier())
     raise typer.Exit(code)
+
+
+def _hold_standard_streams() -> None:
+    """Put /dev/null where the starter closed one of 0 to 2: a socket would get the number, and our errors with it."""
+    while (lowest := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(lowest)
 
 
 async def _serve(server: Any, load: Any, salt_secret: bytes, worker: int, started: Any) -> None:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from huddle import whole_file
 from huddle.wrapper.access.auth import Caller, Keyring, read_backend_keys, read_secret
 from huddle.wrapper.access.limits import Quota
 from huddle.wrapper.body.caps import Caps
@@ -45,10 +46,10 @@ class Runtime:
         return whole.share(self.config.workers)
 
 
-def build(config: WrapperConfig, salt_secret: bytes, context_lengths: dict[str, int] | None = None) -> Runtime:
+def build(config: WrapperConfig, salt_secret: bytes) -> Runtime:
     """Read what the configuration names and put it together. Raises `ConfigError`.
 
-    `salt_secret` serves where no file is named; `context_lengths` are what the engine has reported of its models.
+    `salt_secret` serves where no file is named.
     """
     keyring = Keyring(
         read_backend_keys(config.backend_keys_file), config.products, authentication=config.authentication
@@ -66,11 +67,10 @@ def build(config: WrapperConfig, salt_secret: bytes, context_lengths: dict[str, 
     for route in SECTIONS:
         field_policies(route)  # read and checked now, not in the first request
     limits, timeouts = config.limits, config.timeouts
-    lengths = context_lengths or {}
     return Runtime(
         config=config,
         keyring=keyring,
-        preparers=_preparers(config, lengths),
+        preparers=_preparers(config),
         cache_salt_secret=salt_secret,
         upstream_key=upstream_key,
         http_limits=HttpLimits(limits.head_bytes, limits.headers, limits.target_bytes, limits.body_bytes),
@@ -80,26 +80,25 @@ def build(config: WrapperConfig, salt_secret: bytes, context_lengths: dict[str, 
     )
 
 
-def _preparers(config: WrapperConfig, lengths: dict[str, int]) -> dict[str, Preparer]:
+def _preparers(config: WrapperConfig) -> dict[str, Preparer]:
     model_prompts = {
         name: read_prompt(model.system_prompt_file, model.prompt_id or name, model)
         for name, model in config.models.items()
     }
     caps = _caps(config.limits)
-    made = {"": _preparer(config, caps, None, None, model_prompts, lengths)}
+    made = {"": _preparer(config, caps, None, None, model_prompts)}
     for name, product in config.products.items():
         prompt = read_prompt(product.system_prompt_file, product.prompt_id or name, product)
-        made[name] = _preparer(config, caps, product, prompt, model_prompts, lengths)
+        made[name] = _preparer(config, caps, product, prompt, model_prompts)
     return made
 
 
-def _preparer(  # noqa: PLR0917 - six things that it is made of
+def _preparer(
     config: WrapperConfig,
     caps: Caps,
     product: ProductConfig | None,
     product_prompt: Prompt | None,
     model_prompts: dict[str, Prompt | None],
-    lengths: dict[str, int],
 ) -> Preparer:
     served = {}
     for name, model in config.models.items():
@@ -112,7 +111,7 @@ def _preparer(  # noqa: PLR0917 - six things that it is made of
             upstream_model=upstream_model,
             prompt=compose(product_prompt, model_prompts[name]),
             max_output_tokens=min((bound for bound in bounds if bound is not None), default=None),
-            max_model_len=model.max_model_len or lengths.get(upstream_model),
+            max_model_len=model.max_model_len,
             priority=(product.priority if product else 0) if model.priority_scheduling else None,
         )
     return Preparer(served, caps, config.media_url_prefixes)
@@ -123,14 +122,12 @@ def read_prompt(file: Path | None, prompt_id: str, owner: ModelConfig | ProductC
     if file is None:
         return None
     try:
-        text = file.read_text(encoding="utf-8").strip()
+        text = whole_file.read(file, _PROMPT_BYTES_MAX).decode().strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise ConfigError(f"{file}: cannot read the system prompt {prompt_id!r} ({reason})") from error
     if not text:
         raise ConfigError(f"{file}: the system prompt {prompt_id!r} is empty; write one or drop system_prompt_file")
-    if len(text.encode()) > _PROMPT_BYTES_MAX:
-        raise ConfigError(f"{file}: the system prompt {prompt_id!r} is over {_PROMPT_BYTES_MAX} bytes")
     return Prompt(prompt_id, text, owner.client_system)
 
 

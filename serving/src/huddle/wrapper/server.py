@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from huddle.wrapper import open_files
 from huddle.wrapper import runtime as runtimes
 from huddle.wrapper.config import ConfigError, WrapperConfig
 from huddle.wrapper.http.connection import ClientConnection
@@ -18,6 +19,7 @@ from huddle.wrapper.observability.logs import LogWriter
 from huddle.wrapper.observability.metrics import Metrics
 from huddle.wrapper.observability.metrics_server import MetricsService
 from huddle.wrapper.observability.notify import Notifier
+from huddle.wrapper.reload import Reloads
 from huddle.wrapper.service import WrapperService
 
 _BACKLOG: Final = 1_024
@@ -39,9 +41,11 @@ class Server:
 
     async def run(self, *, worker: int = 0, started: Callable[[], None] = lambda: None) -> None:
         """Serve. Raises `ConfigError` before anything listens when the configuration is wrong."""
-        config = self._load()
+        config, warning = open_files.fit(self._load())
         metrics = Metrics()
         log = LogWriter(dropped=metrics.logs_dropped.inc)
+        if warning is not None:
+            log.warning("open_files", problem=warning)
         service = WrapperService(runtimes.build(config, self._salt_secret), log, metrics)
         loop = asyncio.get_running_loop()
         shared = config.workers > 1
@@ -52,14 +56,18 @@ class Server:
         except ConfigError:
             sockets[0].close()
             raise
-        for number, handler in self._handlers(service).items():
+        reloads = Reloads(service, self._configuration, self._notifier)
+        for number, handler in self._handlers(reloads.ask).items():
             loop.add_signal_handler(number, handler)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # a supervised worker's waits until here
         servers = [await loop.create_server(lambda: ClientConnection(service), sock=sockets[0], backlog=_BACKLOG)]
         if len(sockets) > 1:
             metrics_service = MetricsService(metrics)
+            service.background.keep("metrics", metrics_service.tick)
             servers.append(await loop.create_server(lambda: ClientConnection(metrics_service), sock=sockets[1]))
         service.background.keep("tick", service.tick)
         service.background.keep("probe", service.probe.run)
+        service.background.keep("reloads", reloads.run)
         if (interval := self._notifier.watchdog_interval_s()) is not None:
             service.background.keep("watchdog", lambda: self._watchdog(interval))
         log.info("listening", listen=_name(sockets[0]), upstream=str(service.pool.address), worker=worker)
@@ -79,26 +87,18 @@ class Server:
         log.info("stopped")
         log.close()
 
-    def _handlers(self, service: WrapperService) -> dict[signal.Signals, Callable[[], None]]:
+    def _configuration(self) -> WrapperConfig:
+        return open_files.fit(self._load())[0]
+
+    def _handlers(self, reload: Callable[[], None]) -> dict[signal.Signals, Callable[[], None]]:
         def stop() -> None:
             (self._at_once if self._stop.is_set() else self._stop).set()
 
         return {
             signal.SIGTERM: stop,
             signal.SIGINT: stop,
-            signal.SIGHUP: lambda: self._reload(service),
+            signal.SIGHUP: reload,
         }
-
-    def _reload(self, service: WrapperService) -> None:
-        self._notifier.reloading()
-        try:
-            service.reload(self._load())
-        except ConfigError as error:
-            service.metrics.reloads.labels("false").inc()
-            service.log.warning("reload_refused", problems=error.sentences)
-        else:
-            service.metrics.reloads.labels("true").inc()
-        self._notifier.ready("serving")
 
     async def _drain(self, service: WrapperService, servers: list[asyncio.Server], log: LogWriter) -> None:
         """Not ready → (notice) → closed to new connections → running requests finish → done."""

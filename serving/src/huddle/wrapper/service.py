@@ -95,7 +95,7 @@ class WrapperService:
         """How long a client may take."""
         return self.runtime.client_timeouts
 
-    def connected(self, connection: ClientConnection) -> bool:
+    def connected(self, connection: ClientConnection, peer: object) -> bool:  # noqa: ARG002 - the interface
         """Register a connection, if there is room."""
         if len(self._connections) >= self.runtime.config.limits.connections:
             of(self.metrics.refusals, "too_many_connections").inc()
@@ -252,23 +252,27 @@ class WrapperService:
                 exchange.check(now)
             self.pool.prune()
 
-    def reload(self, config: WrapperConfig) -> None:
-        """Judge new requests by a new configuration; running ones keep theirs. Raises `ConfigError`, changing nothing.
+    def prepare_reload(self, config: WrapperConfig) -> tuple[Runtime, list[str]]:
+        """Read what `reload` takes; may run in a thread. Raises `ConfigError`.
 
         The engine's address, the probe's file, what to listen on and the number of workers need a restart.
         """
         fixed = ("listen", "metrics_listen", "upstream", "probe_verdict_file", "workers")
         kept = {name: getattr(self.runtime.config, name) for name in fixed}
         ignored = [name for name in fixed if getattr(config, name) != kept[name]]
-        new = runtimes.build(config.model_copy(update=kept), self.runtime.cache_salt_secret, self._context_lengths)
+        return runtimes.build(config.model_copy(update=kept), self.runtime.cache_salt_secret), ignored
+
+    def reload(self, new: Runtime, needs_restart: list[str]) -> None:
+        """Judge new requests by a new reading; running ones keep theirs."""
         self.runtime = new
+        self._learned(self._context_lengths)
         self.admission.resize(*_admission(new.config))
         for (product, holder), subscriber in list(self._subscribers.items()):
             if product in new.config.products:
                 subscriber.reconfigure(new.quota(Caller(Via.OWN_KEY, product, holder)))
             else:
                 del self._subscribers[product, holder]
-        self.log.info("reloaded", needs_restart=ignored or None)
+        self.log.info("reloaded", needs_restart=needs_restart or None)
 
     def close_idle(self) -> None:
         """Close the connections that wait for a request, and the others after their current answer."""

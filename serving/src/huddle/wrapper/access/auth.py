@@ -11,6 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
+from huddle import whole_file
 from huddle.headers import BACKEND_KEY_HEADER, PRODUCT_HEADER, TENANT_HEADER
 from huddle.wrapper.config import BACKEND_KEYS_CREDENTIAL, ConfigError, ProductConfig
 from huddle.wrapper.errors import ErrorType, RequestError
@@ -22,6 +23,7 @@ _TENANT: Final = TENANT_HEADER.encode()
 KEY_PREFIX: Final = "hk-"
 _KEY_CHARS_MIN: Final = 16
 _TENANT_CHARS_MAX: Final = 128
+_SECRET_BYTES_MAX: Final = 1024 * 1024
 
 
 @verify(UNIQUE)
@@ -120,7 +122,7 @@ def read_backend_keys(file: Path | None, environment: Mapping[str, str] = os.env
 def read_secret(file: Path, what: str) -> str:
     """The text of a secret file. Raises `ConfigError`, never with any of the text in it."""
     try:
-        text = file.read_text(encoding="utf-8")
+        text = whole_file.read(file, _SECRET_BYTES_MAX).decode()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise ConfigError(f"{file}: cannot read the {what} ({reason})") from None

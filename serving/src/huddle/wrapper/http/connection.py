@@ -59,8 +59,8 @@ class HttpService(Protocol):
     def draining(self) -> bool:
         """True once connections shall close after their current answer."""
 
-    def connected(self, connection: "ClientConnection") -> bool:
-        """Register; False when there are too many connections already."""
+    def connected(self, connection: "ClientConnection", peer: object) -> bool:
+        """Register, with the socket's peer name; False when there is no place for it."""
 
     def disconnected(self, connection: "ClientConnection") -> None:
         """A connection has closed."""
@@ -116,7 +116,7 @@ class ClientConnection(asyncio.Protocol):
         """A client has connected."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
-        if not self._service.connected(self):
+        if not self._service.connected(self, transport.get_extra_info("peername")):
             self.state = State.CLOSED
             self._transport.abort()
 

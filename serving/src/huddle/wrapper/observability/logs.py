@@ -1,25 +1,36 @@
 """Structured logs: one JSON object a line, never a prompt's text, never a key, never a raw target or header."""
 
+import io
 import json
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import Any, Final, TextIO
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Any, Final, Protocol
 
 _LINES_MAX: Final = 10_000  # waiting to be written
 _FLUSH_S: Final = 0.2
 
 
+class Sink(Protocol):
+    """Where bytes go, some at a time."""
+
+    def write(self, data: memoryview, /) -> int | None:
+        """Write some, say how many; None when there is no room now. Raises `OSError`."""
+
+
 class LogWriter:
     """Writes lines from a thread, in batches: a full pipe must not stop the event loop, nor every line wake a thread.
 
-    When the reader of the logs is too slow, lines are dropped (and counted) rather than waited for.
+    When the reader of the logs is too slow, or they cannot be written (a full disk, no stderr), lines are dropped (and
+    counted) rather than waited for.
     """
 
-    def __init__(self, stream: TextIO | None = None, dropped: Callable[[], None] = lambda: None) -> None:
-        self._stream = stream or sys.stderr
+    def __init__(self, sink: Sink | None = None, dropped: Callable[[], None] = lambda: None) -> None:
+        self._sink = sink or _stderr()
+        self._torn = False  # the last byte written ends no line
         self._dropped = dropped
         self._lines: deque[dict[str, Any]] = deque()
         self._closing = threading.Event()
@@ -51,16 +62,43 @@ class LogWriter:
             closing = self._closing.wait(_FLUSH_S)
             lines = []
             while self._lines:
-                fields = self._lines.popleft()
-                lines.append(_ENCODER.encode({key: value for key, value in fields.items() if value is not None}))
-            if not lines:
-                continue
-            try:
-                self._stream.write("\n".join(lines) + "\n")
-                self._stream.flush()
-            except (OSError, ValueError):
-                for _ in lines:
+                try:
+                    lines.append(_line(self._lines.popleft()))
+                except (ValueError, TypeError, RecursionError):
                     self._dropped()
+            if lines:
+                self._send(lines)
+
+    def _send(self, lines: Sequence[bytes]) -> None:
+        """Write all, as far as possible. A line that is not whole counts as dropped, and the next begins a new one."""
+        if self._torn:
+            lines = [b"\n" + lines[0], *lines[1:]]
+        data, sent = memoryview(b"".join(lines)), 0
+        try:
+            while sent < len(data) and (written := self._sink.write(data[sent:])):
+                sent += written
+        except (OSError, ValueError):
+            pass
+        ends = list(accumulate(map(len, lines)))
+        for end in ends:
+            if end > sent:
+                self._dropped()
+        self._torn = sent not in (0, *ends) or (self._torn and not sent)
+
+
+def _line(fields: dict[str, Any]) -> bytes:
+    return _ENCODER.encode({key: value for key, value in fields.items() if value is not None}).encode() + b"\n"
+
+
+def _stderr() -> Sink:
+    """Standard error without buffers, which would hide what was lost; where it was closed at the start, nothing."""
+    return io.FileIO(sys.stderr.fileno(), "wb", closefd=False) if sys.stderr is not None else _Nowhere()
+
+
+class _Nowhere:
+    @staticmethod
+    def write(_data: memoryview, /) -> int | None:
+        return None
 
 
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"), default=str)

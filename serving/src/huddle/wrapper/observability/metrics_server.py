@@ -1,5 +1,7 @@
 """`/metrics` on an address of its own, so that it is never reachable where the API is."""
 
+import asyncio
+import time
 from typing import Any, Final
 
 from huddle.wrapper.errors import RequestError
@@ -8,28 +10,50 @@ from huddle.wrapper.http.http1 import Head, HttpLimits
 from huddle.wrapper.observability.metrics import CONTENT_TYPE, Metrics
 from huddle.wrapper.routes import not_found
 
+_OF_A_CLIENT_MAX: Final = 8
 _CONNECTIONS_MAX: Final = 32
+_TICK_S: Final = 1.0
 
 
 class MetricsService:
-    """Implements the connections' `HttpService` for one route."""
+    """Implements the connections' `HttpService` for one route. A new connection takes the oldest one's place.
+
+    Whoever holds connections without asking can so never keep a scraper out.
+    """
 
     http_limits = HttpLimits(max_head_bytes=8_192, max_body_bytes=0)
-    client_timeouts = ClientTimeouts()
+    client_timeouts = ClientTimeouts(head_s=5, body_s=5, write_stall_s=10)
     draining = False
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._open = 0
+        self._open: dict[ClientConnection, object] = {}  # with the client's address, the oldest first
 
-    def connected(self, connection: ClientConnection) -> bool:  # noqa: ARG002 - the interface
-        """Count, up to a few."""
-        self._open += 1
-        return self._open <= _CONNECTIONS_MAX
+    def connected(self, connection: ClientConnection, peer: object) -> bool:
+        """Let it in; close the client's oldest, or the oldest of all, when there are too many."""
+        client = peer[0] if isinstance(peer, tuple) else peer  # a Unix socket's clients are one
+        same = [other for other, address in self._open.items() if address == client]
+        if len(same) >= _OF_A_CLIENT_MAX:
+            self._evict(same[0])
+        elif len(self._open) >= _CONNECTIONS_MAX:
+            self._evict(next(iter(self._open)))
+        self._open[connection] = client
+        return True
 
-    def disconnected(self, connection: ClientConnection) -> None:  # noqa: ARG002
+    def disconnected(self, connection: ClientConnection) -> None:
         """A connection has closed."""
-        self._open -= 1
+        self._open.pop(connection, None)
+
+    def _evict(self, connection: ClientConnection) -> None:
+        del self._open[connection]
+        connection.abort()
+
+    async def tick(self) -> None:
+        """Enforce the timeouts, for ever."""
+        while True:
+            await asyncio.sleep(_TICK_S)
+            for connection in tuple(self._open):
+                connection.check(time.monotonic())
 
     def buffer(self, delta: int) -> None:
         """Nothing is buffered here."""

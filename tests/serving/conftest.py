@@ -10,6 +10,7 @@ import httpx
 import pytest
 import yaml
 
+from huddle.engine import query
 from huddle.local import service
 from huddle.local.files import HUDDLE, LocalPaths
 from tests import leash
@@ -34,8 +35,7 @@ class RealEngine:
 
     def metric(self, name: str) -> float:
         """The sum of a metric over its labels."""
-        lines = httpx.get(f"{self.url}/metrics", timeout=scaled(30)).text.splitlines()
-        return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith((name + "{", name + " ")))
+        return query.sums(httpx.get(f"{self.url}/metrics", timeout=scaled(30)).text, [name])[name]
 
 
 @pytest.fixture(scope="session")

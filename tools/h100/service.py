@@ -16,6 +16,7 @@ import httpx
 import psutil
 import yaml
 
+from huddle.engine import query
 from huddle.launch.processes import MARK
 
 ENVIRONMENT = {
@@ -196,8 +197,7 @@ def descendant(program: Program, title: str) -> psutil.Process:
 
 def metric(port: int, name: str) -> float:
     """The sum of an engine's metric over its labels."""
-    lines = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=10).text.splitlines()
-    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith((name + "{", name + " ")))
+    return query.sums(httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=10).text, [name])[name]
 
 
 def plan(programs: Programs, model: str, *arguments: str) -> dict[str, Any]:

@@ -9,12 +9,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ConfigDict
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from huddle import data_file
 from plan.model_azure import AzurePlan
 from plan.vocabulary import BastionSku, DiskSku, GatewayTier, ModelStoreKind, Priority
 
@@ -92,8 +92,8 @@ class Estimate:
 
 @lru_cache(maxsize=1)
 def load_prices() -> Prices:
-    """The prices that come with the program."""
-    return Prices.model_validate(yaml.safe_load(_PRICES.read_text(encoding="utf-8")))
+    """The prices that come with the program; raises InputError for a wrong file."""
+    return data_file.load(_PRICES, Prices)
 
 
 def estimate(plan: AzurePlan, prices: Prices | None = None) -> Estimate:

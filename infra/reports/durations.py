@@ -8,8 +8,9 @@ from enum import UNIQUE, StrEnum, verify
 from functools import lru_cache
 from pathlib import Path
 
-import yaml
 from pydantic import BaseModel, ConfigDict
+
+from huddle import data_file
 
 _DURATIONS = Path(__file__).resolve().parent / "data" / "durations.yaml"
 ASSUMPTION = "assumption"
@@ -65,8 +66,8 @@ class Durations(_Data):
 
 @lru_cache(maxsize=1)
 def load() -> Durations:
-    """The durations that come with the program."""
-    return Durations.model_validate(yaml.safe_load(_DURATIONS.read_text(encoding="utf-8")))
+    """The durations that come with the program; raises InputError for a wrong file."""
+    return data_file.load(_DURATIONS, Durations)
 
 
 def plain_type(resource_type: str) -> str:

@@ -2,15 +2,15 @@
 
 import difflib
 import math
-from dataclasses import dataclass
 from enum import UNIQUE, StrEnum, verify
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import yaml
+from pydantic import BaseModel, ConfigDict
 
+from huddle import data_file
 from huddle.errors import InputError
 
 _DATA = Path(__file__).parent / "data" / "gpus.yaml"
@@ -34,11 +34,18 @@ class Scope(StrEnum):
     NETWORK = "network"
 
 
-@dataclass(frozen=True)
-class Gpu:
+class _Row(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, validate_by_name=True, alias_generator=lambda name: name.replace("_", "-")
+    )
+
+    name: str = ""
+    """The row's key in the file."""
+
+
+class Gpu(_Row):
     """One GPU type. Bandwidth in 10^9 bytes per second, compute in dense bfloat16 TFLOP/s, both from the data sheet."""
 
-    name: str
     title: str
     smi_names: tuple[str, ...]
     memory_mib: int
@@ -51,11 +58,9 @@ class Gpu:
     aliases: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Fabric:
+class Fabric(_Row):
     """A link between GPUs: `points` are (bytes, microseconds) of one all-reduce of two ranks."""
 
-    name: str
     title: str
     scope: Scope
     rdma: bool
@@ -115,37 +120,31 @@ def gpu_by_smi_name(title: str) -> Gpu | None:
     return next((g for g in gpus().values() if title.strip() in g.smi_names), None)
 
 
+class _Tables(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    gpus: dict[str, Gpu]
+    fabrics: dict[str, Fabric]
+
+
 @cache
 def gpus() -> dict[str, Gpu]:
-    """All GPUs by name, aliases included."""
+    """All GPUs by name, aliases included; raises InputError for a wrong file."""
     table: dict[str, Gpu] = {}
-    for name, row in _tables()["gpus"].items():
-        found = Gpu(name=name, **_fields(row))
-        table |= dict.fromkeys((name, *found.aliases), found)
+    for name, row in _tables().gpus.items():
+        table |= dict.fromkeys((name, *row.aliases), row.model_copy(update={"name": name}))
     return table
 
 
 @cache
 def fabrics() -> dict[str, Fabric]:
-    """All fabrics by name."""
-    return {name: Fabric(name=name, **_fields(row)) for name, row in _tables()["fabrics"].items()}
+    """All fabrics by name; raises InputError for a wrong file."""
+    return {name: row.model_copy(update={"name": name}) for name, row in _tables().fabrics.items()}
 
 
 @cache
-def _tables() -> Any:
-    return yaml.safe_load(_DATA.read_text(encoding="utf-8"))
-
-
-def _fields(row: dict[str, Any]) -> dict[str, Any]:
-    converted = {key.replace("-", "_"): value for key, value in row.items()}
-    converted["source"] = Source(converted["source"])
-    if "scope" in converted:
-        converted["scope"] = Scope(converted["scope"])
-        converted["points"] = tuple((int(size), float(us)) for size, us in converted["points"])
-    for key in ("smi_names", "aliases"):
-        if key in converted:
-            converted[key] = tuple(converted[key])
-    return converted
+def _tables() -> _Tables:
+    return data_file.load(_DATA, _Tables)
 
 
 T = TypeVar("T")

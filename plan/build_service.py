@@ -55,6 +55,7 @@ def product_plan(name: str, product: Product, placement: Placement) -> ProductPl
         system_prompt=product.system_prompt,
         requests_per_minute=product.requests_per_minute,
         tokens_per_minute=product.tokens_per_minute,
+        weight=product.weight,
         subscriptions=tuple(
             SubscriptionPlan(name, subscription.name, subscription.owner)
             for subscription in sorted(product.subscriptions, key=lambda each: each.name)

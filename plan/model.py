@@ -152,6 +152,7 @@ class ProductPlan:
     system_prompt: str | None
     requests_per_minute: int
     tokens_per_minute: int
+    weight: int = 1
     subscriptions: tuple[SubscriptionPlan, ...]
     token_quota: QuotaPlan | None = None
 

@@ -30,6 +30,7 @@ def wrapper_config(plan: FleetPlan, node: NodePlan) -> dict[str, Any]:
             product.id: {
                 "models": models,
                 **_prompt(prompts.of_product(product.id, product.system_prompt)),
+                "weight": product.weight,
             }
             for product in plan.products
             # A product none of whose models this node serves is unknown here: no list would mean every model.

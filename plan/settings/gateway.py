@@ -47,6 +47,9 @@ class Product(Section):
     )
     requests_per_minute: int = Field(60, ge=1, le=MOST_PER_MINUTE, description="Requests per minute and subscription.")
     tokens_per_minute: int = Field(20_000, ge=1, le=MOST_PER_MINUTE, description="Tokens per minute and subscription.")
+    weight: int = Field(
+        1, ge=1, le=100, description="How often its turn comes when requests wait at a node, against other products."
+    )
     token_quota: TokenQuota | None = Field(None, description="Tokens per period and subscription; none means no quota.")
     subscriptions: tuple[Annotated[Subscription, BeforeValidator(named)], ...] = Field(
         (), description="Applications with their own keys, created with the stack."

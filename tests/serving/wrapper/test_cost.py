@@ -1,16 +1,20 @@
 """What a request may cost holds for everybody. F7 and F13 are findings of the attack on the wrapper (issue 11)."""
 
+import asyncio
 import json
 from typing import Any
 
+import httpx
 import pytest
 
-from huddle.wrapper.body.fields import Caps
+from huddle.wrapper.access.auth import new_key
+from huddle.wrapper.access.limits import Limit
+from huddle.wrapper.body.caps import Caps
 from huddle.wrapper.body.prepare import Prepared, Preparer, Served
 from huddle.wrapper.routes import Route
 
 from .conftest import MakeWrapper
-from .fake_engine import MODEL
+from .fake_engine import MODEL, Received, Reply
 
 USER = [{"role": "user", "content": "hi"}]
 ASKED: dict[Route, dict[str, Any]] = {
@@ -85,3 +89,114 @@ def test_a_cap_leaves_the_context_that_the_prompt_needs() -> None:
             assert written is not None
             assert 4096 // 8 <= written <= 3_000
             assert written + size / 4 <= 4096 or written == 4096 // 8  # English has four bytes a token and more
+
+
+# -- a request weighs its sequences --
+
+
+def test_a_request_weighs_its_inputs_times_its_choices() -> None:
+    def weight(route: Route, **fields: Any) -> int:
+        return prepare(route, fields).sequences
+
+    assert weight(Route.CHAT, messages=USER) == 1
+    assert weight(Route.CHAT, messages=USER, n=8) == 8
+    assert weight(Route.COMPLETIONS, prompt=["a", "b", "c"], n=2) == 6
+    assert weight(Route.COMPLETIONS, prompt=[[1, 2], [3]]) == 2
+    assert weight(Route.COMPLETIONS, prompt=[1, 2, 3]) == 1
+    assert weight(Route.EMBEDDINGS, input=["a"] * 7) == 7
+    assert weight(Route.RESPONSES, input="hi") == 1
+
+
+HEAVY = {"model": MODEL, "prompt": [[1, 2, 3]] * 1024, "n": 8, "max_tokens": 64, "stream": True}
+"""F7, as it fell: 8,192 sequences in 11 KB."""
+
+
+async def never(request: Received, reply: Reply) -> None:
+    await reply.stream_head()
+    await reply.closed_by_peer()
+
+
+@pytest.mark.anyio
+async def test_f7_a_request_heavier_than_a_callers_share_says_the_bound(make_wrapper: MakeWrapper) -> None:
+    wrapper = await make_wrapper(prompt=None, products={"team": {}})
+    headers = {"x-huddle-product": "team", "x-huddle-tenant": "a"}
+    answer = await wrapper.http.post("/v1/completions", json=HEAVY, headers=headers)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"]) == (400, "prompt")
+    assert "8192 sequences" in error["message"]
+    assert "at most 512 may run at once" in error["message"]
+    assert wrapper.engine.completions == []
+
+
+@pytest.mark.anyio
+async def test_f7_max_concurrency_of_a_key_counts_sequences(make_wrapper: MakeWrapper) -> None:
+    key, digest = new_key()
+    product = {"keys": [{"name": "alice", "sha256": digest}], "max_concurrency": 4, "tokens_per_minute": 10_000}
+    wrapper = await make_wrapper(prompt=None, products={"team": product})
+    wrapper.engine.script = never
+    headers = {"authorization": f"Bearer {key}"}
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{wrapper.port}", headers=headers) as client:
+
+        async def ask(inputs: int) -> httpx.Response:
+            body = {**HEAVY, "n": 1, "prompt": [[1]] * inputs}
+            return await client.post("/v1/completions", json=body)
+
+        too_heavy = await ask(5)
+        assert (too_heavy.status_code, too_heavy.json()["error"]["code"]) == (400, "request_exceeds_quota")
+        running = asyncio.create_task(ask(3))
+        await wrapper.until(lambda: wrapper.service.admission.running == 3)
+        assert (await ask(2)).status_code == 429
+        running.cancel()
+    await wrapper.until(lambda: wrapper.service.running == 0)
+    subscriber = wrapper.service._subscribers["team", "alice"]
+    assert subscriber.used(Limit.CONCURRENCY, wrapper.service.clock()) == 0
+
+
+@pytest.mark.anyio
+async def test_f7_one_tenant_behind_the_gateway_leaves_places_to_the_others(make_wrapper: MakeWrapper) -> None:
+    limits = {"concurrency": 8, "caller_share": 0.5, "queue": 8}
+    wrapper = await make_wrapper(prompt=None, products={"team": {}}, limits=limits)
+    wrapper.engine.script = never
+
+    def ask(tenant: str, inputs: int) -> "asyncio.Task[httpx.Response]":
+        headers = {"x-huddle-product": "team", "x-huddle-tenant": tenant}
+        body = {**HEAVY, "n": 1, "prompt": [[1]] * inputs}
+        return asyncio.create_task(wrapper.http.post("/v1/completions", json=body, headers=headers))
+
+    greedy = [ask("greedy", 4), ask("greedy", 4), ask("greedy", 4)]
+    await wrapper.until(lambda: wrapper.service.admission.waiting == 8)
+    others = [ask("other", 1), ask("third", 3)]
+    await wrapper.until(lambda: len(wrapper.engine.completions) == 3)
+    assert (wrapper.service.admission.running, wrapper.service.admission.waiting) == (8, 8)
+    assert "huddle_wrapper_in_flight 8.0" in wrapper.metrics()
+    assert "huddle_wrapper_queue_length 8.0" in wrapper.metrics()
+    for task in (*greedy, *others):
+        task.cancel()
+    await wrapper.until(lambda: wrapper.service.running == 0)
+    assert (wrapper.service.admission.running, wrapper.service.admission.waiting) == (0, 0)
+
+
+@pytest.mark.anyio
+async def test_f7_a_full_line_has_room_for_who_has_nothing_in_it(make_wrapper: MakeWrapper) -> None:
+    limits = {"concurrency": 2, "caller_share": 0.5, "queue": 4}
+    wrapper = await make_wrapper(prompt=None, products={"team": {}}, limits=limits)
+    wrapper.engine.script = never
+
+    def ask(tenant: str) -> "asyncio.Task[httpx.Response]":
+        headers = {"x-huddle-product": "team", "x-huddle-tenant": tenant}
+        body = {**HEAVY, "n": 1, "prompt": "hi"}
+        return asyncio.create_task(wrapper.http.post("/v1/completions", json=body, headers=headers))
+
+    inside = [ask("other"), ask("flood")]
+    await wrapper.until(lambda: wrapper.service.admission.running == 2)
+    flood = [ask("flood") for _ in range(5)]
+    await wrapper.until(lambda: sum(task.done() for task in flood) == 1)
+    newcomer = ask("other")
+    await wrapper.until(lambda: sum(task.done() for task in flood) == 2)
+    refused = [task.result() for task in flood if task.done()]
+    assert {(answer.status_code, answer.json()["error"]["code"]) for answer in refused} == {(429, "engine_busy")}
+    assert not newcomer.done()
+    for task in (*inside, *flood, newcomer):
+        task.cancel()
+    await wrapper.until(lambda: wrapper.service.running == 0)
+    assert (wrapper.service.admission.running, wrapper.service.admission.waiting) == (0, 0)

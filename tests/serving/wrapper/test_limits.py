@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from huddle.wrapper.access.admission import Admission
 from huddle.wrapper.access.auth import new_key
+from huddle.wrapper.access.fairness import Bounds
 from huddle.wrapper.access.limits import Limit, Quota, Reservation, Subscriber, Window
 from huddle.wrapper.errors import RequestError
 
@@ -25,6 +26,7 @@ class Book:
 
     at: float
     reserved: int
+    sequences: int
     reservation: Reservation
     actual: int | None = None
     ended_at: float = field(default=math.inf)
@@ -45,15 +47,15 @@ class Schedules(RuleBasedStateMachine):
     def running(self) -> list[Book]:
         return [book for book in self.books if book.actual is None]
 
-    @rule(tokens=st.integers(1, 120))
-    def arrive(self, tokens: int) -> None:
+    @rule(tokens=st.integers(1, 120), sequences=st.sampled_from([1, 1, 2, 3, 4]))
+    def arrive(self, tokens: int, sequences: int) -> None:
         try:
-            reservation = self.subscriber.reserve(tokens, self.now)
+            reservation = self.subscriber.reserve(tokens, sequences, self.now)
         except RequestError as refused:
-            assert refused.status == (400 if tokens > 100 else 429)
+            assert refused.status == (400 if tokens > 100 or sequences > 3 else 429)
             assert refused.status == 400 or (refused.retry_after_s or 0) >= 1
             return
-        self.books.append(Book(self.now, tokens, reservation))
+        self.books.append(Book(self.now, tokens, sequences, reservation))
 
     @precondition(lambda self: self.running)
     @rule(data=st.data(), share=st.sampled_from([None, 0, 0.5, 1, 1.5]))
@@ -81,8 +83,9 @@ class Schedules(RuleBasedStateMachine):
     @invariant()
     def requests_and_concurrency_never_exceed(self) -> None:
         assert sum(book.at > self.now - 60 for book in self.books) <= self.quota.requests_per_minute
-        assert len(self.running) <= self.quota.max_concurrency
-        assert self.subscriber.used(Limit.CONCURRENCY, self.now) == len(self.running)
+        running = sum(book.sequences for book in self.running)
+        assert running <= self.quota.max_concurrency
+        assert self.subscriber.used(Limit.CONCURRENCY, self.now) == running
 
     @invariant()
     def nothing_is_held_for_ever(self) -> None:
@@ -90,7 +93,7 @@ class Schedules(RuleBasedStateMachine):
             later = self.now + 2 * 86_400 + 5_000
             assert self.subscriber.used(Limit.TOKENS_PER_MINUTE, self.now) >= 0
             fresh = Subscriber(self.quota)
-            fresh.reserve(100, later)
+            fresh.reserve(100, 1, later)
 
 
 TestSchedules = Schedules.TestCase
@@ -99,12 +102,12 @@ TestSchedules.settings = settings(max_examples=150, stateful_step_count=40, dead
 
 def test_an_overrun_counts_against_the_time_after() -> None:
     subscriber = Subscriber(Quota(tokens_per_minute=100))
-    reservation = subscriber.reserve(50, 0.0)
+    reservation = subscriber.reserve(50, 1, 0.0)
     subscriber.settle(reservation, 180, 1.0)
     with pytest.raises(RequestError) as refused:
-        subscriber.reserve(1, 30.0)
+        subscriber.reserve(1, 1, 30.0)
     assert 30 <= (refused.value.retry_after_s or 0) <= 32
-    subscriber.reserve(100, 62.0)
+    subscriber.reserve(100, 1, 62.0)
 
 
 def test_waiting_as_long_as_told_is_long_enough() -> None:
@@ -112,25 +115,25 @@ def test_waiting_as_long_as_told_is_long_enough() -> None:
     now = 17.3
     for _ in range(30):
         try:
-            subscriber.settle(subscriber.reserve(40, now), 40, now)
+            subscriber.settle(subscriber.reserve(40, 1, now), 40, now)
             now += 1.7
         except RequestError as refused:
             now += refused.retry_after_s or 0
-            subscriber.settle(subscriber.reserve(40, now), 40, now)  # no second refusal
+            subscriber.settle(subscriber.reserve(40, 1, now), 40, now)  # no second refusal
 
 
 def test_a_request_that_never_fits_is_told_so() -> None:
     with pytest.raises(RequestError) as refused:
-        Subscriber(Quota(tokens_per_minute=100)).reserve(101, 0.0)
+        Subscriber(Quota(tokens_per_minute=100)).reserve(101, 1, 0.0)
     assert (refused.value.status, refused.value.retry_after_s) == (400, None)
 
 
 def test_new_limits_keep_what_was_used() -> None:
     subscriber = Subscriber(Quota(tokens_per_minute=100))
-    subscriber.settle(subscriber.reserve(60, 0.0), 60, 0.0)
+    subscriber.settle(subscriber.reserve(60, 1, 0.0), 60, 0.0)
     subscriber.reconfigure(Quota(tokens_per_minute=70))
     with pytest.raises(RequestError):
-        subscriber.reserve(20, 1.0)
+        subscriber.reserve(20, 1, 1.0)
 
 
 def test_shares_of_workers_never_exceed_the_whole() -> None:
@@ -303,19 +306,19 @@ async def test_a_client_that_leaves_the_queue_makes_room(make_wrapper: MakeWrapp
 
 @pytest.mark.anyio
 async def test_places_are_neither_lost_nor_made_when_waiters_give_up_at_any_moment() -> None:
-    admission = Admission(concurrency=2, queue=50, wait_s=10)
+    admission = Admission(Bounds(2, 2, 50, {}), wait_s=10)
     inside = most = 0
 
     async def visit(number: int) -> None:
         nonlocal inside, most
-        await admission.enter()
+        await admission.enter(("", ""), 1)
         inside += 1
         most = max(most, inside)
         try:
             await asyncio.sleep(0.001 * (number % 3))
         finally:
             inside -= 1
-            admission.leave(0.001)
+            admission.leave(("", ""), 1, 0.001)
 
     visits = [asyncio.create_task(visit(number)) for number in range(50)]
     for number, task in enumerate(visits):

@@ -111,7 +111,12 @@ class ProductConfig(Section):
     requests_per_minute: int | None = Field(None, ge=1, description="For each key.")
     tokens_per_minute: int | None = Field(None, ge=1, description="For each key; input and output.")
     tokens_per_day: int | None = Field(None, ge=1, description="For each key, over any 24 hours.")
-    max_concurrency: int | None = Field(None, ge=1, description="Requests at the same time, for each key.")
+    max_concurrency: int | None = Field(
+        None, ge=1, description="Sequences at the same time, for each key; a request has inputs x n of them."
+    )
+    weight: int = Field(
+        1, ge=1, le=100, description="How often its callers' turn comes when requests wait, against other products."
+    )
     priority: int = Field(
         0, ge=0, le=PRIORITY_MAX, description="The engine serves lower numbers first; a request may only ask for more."
     )
@@ -121,8 +126,13 @@ class LimitsConfig(Section):
     """Sizes and counts. Over them, a request is refused."""
 
     connections: int = Field(4_096, ge=1, description="Open client connections.")
-    concurrency: int = Field(1_024, ge=1, description="Requests at the engine at the same time.")
-    queue: int = Field(256, ge=0, description="Requests waiting for that; more get 429 at once.")
+    concurrency: int = Field(
+        1_024, ge=1, description="Sequences at the engine at the same time; a request has inputs x n of them."
+    )
+    caller_share: float = Field(
+        0.5, gt=0, le=1, description="Part of the concurrency that one caller (key, or tenant of a gateway) may hold."
+    )
+    queue: int = Field(256, ge=0, description="Sequences waiting for a place; beyond it, requests get 429 at once.")
     head_bytes: int = Field(32_768, ge=1_024)
     headers: int = Field(64, ge=8)
     target_bytes: int = Field(2_048, ge=64)
@@ -203,6 +213,11 @@ class WrapperConfig(Section):
     products: dict[Slug, ProductConfig] = Field(default_factory=dict)
     limits: LimitsConfig = LimitsConfig()
     timeouts: TimeoutsConfig = TimeoutsConfig()
+
+    def places(self) -> tuple[int, int]:
+        """One worker's places for sequences at the engine, and how many of them one caller may hold."""
+        places = max(self.limits.concurrency // self.workers, 1)
+        return places, max(int(places * self.limits.caller_share), 1)
 
     @field_validator("upstream")
     @classmethod

@@ -102,6 +102,8 @@ class Exchange:
         self.first_byte_at: float | None = None
         self._body = body
         self._clock = service.clock
+        self._holder = (admitted.caller.product, admitted.caller.tenant)
+        self._sequences = 1
         self._subscriber: Subscriber | None = None
         self._reservation: Reservation | None = None
         self._entered_at: float | None = None
@@ -123,7 +125,7 @@ class Exchange:
         try:
             if self.bytes_in <= _THREAD_BYTES:
                 self._take(self._prepare())
-                if self.service.admission.try_enter():
+                if self.service.admission.try_enter(self._holder, self._sequences):
                     self._entered_at = self._clock()
                     if (upstream := self.service.pool.take_idle()) is not None:
                         self._send(upstream)
@@ -138,7 +140,7 @@ class Exchange:
                 self._take(await asyncio.to_thread(self._prepare))
             if self._entered_at is None:
                 waited_from = self._clock()
-                await self.service.admission.enter()
+                await self.service.admission.enter(self._holder, self._sequences)
                 self._entered_at = self._clock()
                 self.queue_s = self._entered_at - waited_from
             self._send(self.service.pool.take_idle() or await self.service.pool.connect())
@@ -153,11 +155,12 @@ class Exchange:
 
     def _take(self, prepared: Prepared) -> None:
         self.prepared = prepared
+        self._sequences = prepared.sequences
         self._body = b""
         self.connection.release_body()
         self._subscriber = self.service.subscriber(self.admitted)
         if self._subscriber is not None:
-            self._reservation = self._subscriber.reserve(prepared.reserve_tokens, self._clock())
+            self._reservation = self._subscriber.reserve(prepared.reserve_tokens, prepared.sequences, self._clock())
 
     def _send(self, upstream: UpstreamConnection) -> None:
         self._sent_at = self._heard_at = self._clock()
@@ -377,7 +380,7 @@ class Exchange:
         if self._task is not None:
             self._task.cancel()
         if self._entered_at is not None:
-            self.service.admission.leave(now - self._entered_at)
+            self.service.admission.leave(self._holder, self._sequences, now - self._entered_at)
         usage = self._meter.usage
         if self._subscriber is not None and self._reservation is not None:
             self._subscriber.settle(self._reservation, self._charge(usage, refusal), now)

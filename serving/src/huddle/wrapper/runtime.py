@@ -5,6 +5,7 @@ from pathlib import Path
 
 from huddle import whole_file
 from huddle.wrapper.access.auth import Caller, Keyring, read_backend_keys, read_secret
+from huddle.wrapper.access.fairness import Bounds
 from huddle.wrapper.access.limits import Quota
 from huddle.wrapper.body.caps import Caps
 from huddle.wrapper.body.fields import SECTIONS, field_policies
@@ -32,6 +33,13 @@ class Runtime:
     def preparer(self, caller: Caller) -> Preparer:
         """What turns a caller's requests into the engine's."""
         return self.preparers[caller.product]
+
+    @property
+    def bounds(self) -> Bounds:
+        """What this process may let in."""
+        config = self.config
+        weights = {name: product.weight for name, product in config.products.items()}
+        return Bounds(*config.places(), config.limits.queue // config.workers, weights)
 
     def models(self, caller: Caller) -> list[Served]:
         """The models that a caller may use."""
@@ -85,7 +93,7 @@ def _preparers(config: WrapperConfig) -> dict[str, Preparer]:
         name: read_prompt(model.system_prompt_file, model.prompt_id or name, model)
         for name, model in config.models.items()
     }
-    caps = _caps(config.limits)
+    caps = _caps(config)
     made = {"": _preparer(config, caps, None, None, model_prompts)}
     for name, product in config.products.items():
         prompt = read_prompt(product.system_prompt_file, product.prompt_id or name, product)
@@ -131,6 +139,7 @@ def read_prompt(file: Path | None, prompt_id: str, owner: ModelConfig | ProductC
     return Prompt(prompt_id, text, owner.client_system)
 
 
-def _caps(limits: LimitsConfig) -> Caps:
+def _caps(config: WrapperConfig) -> Caps:
     names = Caps.__dataclass_fields__.keys() & LimitsConfig.model_fields.keys()
-    return Caps(**{name: getattr(limits, name) for name in names})
+    _, share = config.places()
+    return Caps(sequences=share, **{name: getattr(config.limits, name) for name in names})

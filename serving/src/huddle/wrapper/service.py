@@ -61,7 +61,7 @@ class WrapperService:
         self.draining = False
         self.started = int(time.time())
         self.pool = UpstreamPool(Address.parse(config.upstream), config.timeouts.connect_s, clock)
-        self.admission = Admission(*_admission(config))
+        self.admission = Admission(runtime.bounds, config.timeouts.queue_s)
         self.background = Background(log, metrics)
         self.probe = EngineProbe(
             self.pool,
@@ -78,8 +78,8 @@ class WrapperService:
         self._unbooked: list[tuple[Exchange, End, Usage | None, RequestError | None, float]] = []
         self._buffered = 0
         metrics.gauge("connections", "Open client connections.", lambda: len(self._connections))
-        metrics.gauge("in_flight", "Requests at the engine.", lambda: self.admission.running)
-        metrics.gauge("queue_length", "Requests waiting for a place.", lambda: self.admission.waiting)
+        metrics.gauge("in_flight", "Sequences at the engine.", lambda: self.admission.running)
+        metrics.gauge("queue_length", "Sequences waiting for a place.", lambda: self.admission.waiting)
         metrics.gauge("buffered_bytes", "Request bytes in memory.", lambda: self._buffered)
         metrics.gauge("engine_ready", "1 while the engine is healthy.", lambda: float(self.probe.problem is None))
 
@@ -222,6 +222,7 @@ class WrapperService:
             tenant=admitted.caller.tenant or None,
             model=model,
             stream=prepared.stream if prepared else None,
+            sequences=prepared.sequences if prepared else None,
             prompt_id=prompt.id if prompt else None,
             prompt_sha256=prompt.sha256 if prompt else None,
             fields_stripped=prepared.stripped if prepared else None,
@@ -266,7 +267,7 @@ class WrapperService:
         """Judge new requests by a new reading; running ones keep theirs."""
         self.runtime = new
         self._learned(self._context_lengths)
-        self.admission.resize(*_admission(new.config))
+        self.admission.resize(new.bounds, new.config.timeouts.queue_s)
         for (product, holder), subscriber in list(self._subscribers.items()):
             if product in new.config.products:
                 subscriber.reconfigure(new.quota(Caller(Via.OWN_KEY, product, holder)))
@@ -329,11 +330,6 @@ def _probe_objection(config: WrapperConfig) -> Callable[[], str | None]:
     """What `huddle probe` holds against the engine, where it runs."""
     path = config.probe_verdict_file
     return verdict.Listener(path).objection if path is not None else lambda: None
-
-
-def _admission(config: WrapperConfig) -> tuple[int, int, float]:
-    limits = config.limits
-    return max(limits.concurrency // config.workers, 1), limits.queue // config.workers, config.timeouts.queue_s
 
 
 def _request_id(head: Head) -> str:

@@ -1,10 +1,10 @@
-"""A bounded number of requests at the engine, a bounded queue for the rest, an honest answer for what is over."""
+"""A bounded number of sequences at the engine, a bounded and fair line for the others, an honest answer beyond it."""
 
 import asyncio
 import math
-from collections import deque
 from typing import Final
 
+from huddle.wrapper.access.fairness import Bounds, Holder, Places, Waiting
 from huddle.wrapper.errors import ErrorType, RequestError
 
 _RETRY_MAX_S: Final = 60
@@ -12,71 +12,58 @@ _SMOOTHING: Final = 0.1  # weight of the newest request in the mean time at the 
 
 
 class Admission:
-    """First come, first served. Not thread-safe: one per event loop."""
+    """Lets requests in, each with the places that its sequences take. Not thread-safe: one per event loop."""
 
-    def __init__(self, concurrency: int, queue: int, wait_s: float) -> None:
-        self.concurrency = concurrency
-        self.queue = queue
+    def __init__(self, bounds: Bounds, wait_s: float) -> None:
         self.wait_s = wait_s
-        self.running = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
-        self._mean_s = 1.0
+        self._places = Places(bounds)
+        self._mean_s: float | None = None
+        self.try_enter = self._places.take
+
+    @property
+    def running(self) -> int:
+        """Sequences at the engine."""
+        return self._places.running
 
     @property
     def waiting(self) -> int:
-        """Requests in the queue."""
-        return len(self._waiting)
+        """Sequences in line."""
+        return self._places.waiting
 
-    def try_enter(self) -> bool:
-        """Take a place now, if one is free and nobody waits for it."""
-        if self.running < self.concurrency and not self._waiting:
-            self.running += 1
-            return True
-        return False
-
-    async def enter(self) -> None:
-        """Take a place, waiting in line for it. Raises `RequestError` (429) when the line or the wait is too long."""
-        if self.try_enter():
+    async def enter(self, caller: Holder, weight: int) -> None:
+        """Take places, waiting in line for them. Raises `RequestError` (429) when the line or the wait is too long."""
+        if self.try_enter(caller, weight):
             return
-        if len(self._waiting) >= self.queue:
-            raise self._busy("the engine is busy and the queue is full")
-        place = asyncio.get_running_loop().create_future()
-        self._waiting.append(place)
+        place: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        request = Waiting(caller, weight, lambda inside: None if place.done() else place.set_result(inside))
+        self._places.line_up(request)
         try:
             async with asyncio.timeout(self.wait_s):
-                await place
+                inside = await place
         except BaseException as error:
-            if place.done() and not place.cancelled():
-                self._hand_on()  # the place came as we gave up
-            elif place in self._waiting:
-                self._waiting.remove(place)
+            if request.inside:
+                self._places.give_back(caller, weight)  # the places came as we gave up
+            else:
+                self._places.withdraw(request)
             if isinstance(error, TimeoutError):
-                raise self._busy(f"no place at the engine within {self.wait_s:g} s") from None
+                raise self._busy(weight, f"no place at the engine within {self.wait_s:g} s") from None
             raise
+        if not inside:
+            raise self._busy(weight, "the engine is busy and the queue is full")
 
-    def leave(self, took_s: float) -> None:
-        """Give a place back after `took_s` seconds at the engine."""
-        self._mean_s += _SMOOTHING * (took_s - self._mean_s)
-        self._hand_on()
+    def leave(self, caller: Holder, weight: int, took_s: float) -> None:
+        """Give the places back after `took_s` seconds at the engine."""
+        mean_s = self._mean_s
+        self._mean_s = took_s if mean_s is None else mean_s + _SMOOTHING * (took_s - mean_s)
+        self._places.give_back(caller, weight)
 
-    def resize(self, concurrency: int, queue: int, wait_s: float) -> None:
+    def resize(self, bounds: Bounds, wait_s: float) -> None:
         """New limits; those inside stay inside."""
-        self.concurrency, self.queue, self.wait_s = concurrency, queue, wait_s
-        while self._waiting and self.running < self.concurrency:
-            self.running += 1
-            self._hand_on()
+        self.wait_s = wait_s
+        self._places.resize(bounds)
 
-    def _hand_on(self) -> None:
-        """Pass one taken place to the next in line, or free it."""
-        if self.running <= self.concurrency:
-            while self._waiting:
-                place = self._waiting.popleft()
-                if not place.done():
-                    place.set_result(None)
-                    return
-        self.running -= 1
-
-    def _busy(self, message: str) -> RequestError:
-        turns = (len(self._waiting) + 1) / self.concurrency
-        wait_s = min(max(math.ceil(turns * self._mean_s), 1), _RETRY_MAX_S)
+    def _busy(self, weight: int, message: str) -> RequestError:
+        """A refusal, with the time in which the places become free that all need who wait, at the measured pace."""
+        rounds = (self.waiting + weight) / self._places.bounds.concurrency
+        wait_s = min(max(math.ceil(rounds * (self._mean_s or 0)), 1), _RETRY_MAX_S)
         return RequestError(429, "engine_busy", message, type=ErrorType.OVERLOADED, retry_after_s=wait_s)

@@ -37,7 +37,7 @@ class Quota:
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
     tokens_per_day: int | None = None
-    max_concurrency: int | None = None
+    max_concurrency: int | None = None  # sequences
 
     def share(self, workers: int) -> "Quota":
         """One worker's part of it. Parts are rounded down, so together they never exceed the whole."""
@@ -99,6 +99,7 @@ class Reservation:
     """The tokens that a running request has claimed, until it is settled."""
 
     tokens: int
+    sequences: int
     slots: tuple[int, ...]
     settled: bool = False
 
@@ -121,7 +122,7 @@ class Subscriber:
         self._day_tokens.limit = quota.tokens_per_day
         self._max_concurrency = quota.max_concurrency
 
-    def reserve(self, tokens: int, now: float) -> Reservation:
+    def reserve(self, tokens: int, sequences: int, now: float) -> Reservation:
         """Admit a request that declares `tokens`. Raises `RequestError` (429 with a time to wait; 400: never)."""
         checks = (
             (Limit.REQUESTS_PER_MINUTE, self._minute_requests, 1),
@@ -137,24 +138,32 @@ class Subscriber:
                     "ask for fewer with max_tokens",
                     param="max_tokens",
                 )
-        if self._max_concurrency is not None and self._running >= self._max_concurrency:
-            raise _over(Limit.CONCURRENCY, self._max_concurrency, 1)
+        most = self._max_concurrency
+        if most is not None and self._running + sequences > most:
+            if sequences > most:
+                raise RequestError(
+                    400,
+                    "request_exceeds_quota",
+                    f"this request has {sequences} sequences (inputs x n), "
+                    f"more than {Limit.CONCURRENCY.value} ({most}) ever allows; ask for fewer",
+                )
+            raise _over(Limit.CONCURRENCY, most, 1)
         for name, window, amount in checks:
             wait = window.wait_s(amount, now)
             if wait > 0:
                 raise _over(name, window.limit or 0, math.ceil(wait))
-        self._running += 1
+        self._running += sequences
         self._minute_requests.charge(self._minute_requests.slot(now), 1, now)
         for window in self._token_windows:
             window.reserved += tokens
-        return Reservation(tokens, tuple(window.slot(now) for window in self._token_windows))
+        return Reservation(tokens, sequences, tuple(window.slot(now) for window in self._token_windows))
 
     def settle(self, reservation: Reservation, actual: int | None, now: float) -> None:
         """The request has ended, having used `actual` tokens; None when nobody knows: then all it declared."""
         if reservation.settled:
             return
         reservation.settled = True
-        self._running -= 1
+        self._running -= reservation.sequences
         for window, slot in zip(self._token_windows, reservation.slots, strict=True):
             window.reserved -= reservation.tokens
             window.charge(slot, reservation.tokens if actual is None else actual, now)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 class Caps:
     """The largest values that a client may ask for."""
 
+    sequences: int = 512
     n: int = 8
     output_tokens: int = 32_768
     messages: int = 1_024

@@ -22,6 +22,8 @@ _OUTPUT_FIELDS: Final = {
     Route.COMPLETIONS: ("max_tokens",),
     Route.RESPONSES: ("max_output_tokens",),
 }
+_INPUT_FIELDS: Final = {Route.COMPLETIONS: "prompt", Route.EMBEDDINGS: "input"}
+"""The fields that may hold several inputs."""
 _COMPLETIONS_DEFAULT: Final = 16  # OpenAI's and vLLM's own default of max_tokens on /v1/completions
 _LEAST_SHARE: Final = 8  # one part in so many of the context is left to the answer of who names no maximum
 
@@ -48,6 +50,7 @@ class Prepared:
     stream: bool
     hide_usage: bool  # the usage event of the stream was our wish, not the client's
     reserve_tokens: int
+    sequences: int
     stripped: int
 
 
@@ -81,15 +84,19 @@ class Preparer:
             self._responses(fields, checker, served.prompt)
         else:
             texts = self._embeddings(fields)
+        sequences = choices * texts
+        if sequences > self.caps.sequences:
+            most = self.caps.sequences
+            message = f"this request has {sequences} sequences (inputs x n); at most {most} may run at once"
+            raise bad_request("value_too_large", message, "n" if texts == 1 else _INPUT_FIELDS[route])
         output = 0 if route is Route.EMBEDDINGS else self._output_tokens(route, fields, served, len(body))
         stream = flag(fields, "stream") if route is not Route.EMBEDDINGS else False
         hide = self._force_usage(route, fields, stream=stream)
         fields["cache_salt"] = salt
         _step_back(fields, served.priority)
         written = serialise(fields)
-        sequences = choices * texts
         reserve = _reserved(served, _input_tokens(fields, len(written)), output, sequences)
-        return Prepared(written, served, stream, hide, reserve, stripped)
+        return Prepared(written, served, stream, hide, reserve, sequences, stripped)
 
     def _served(self, name: Any) -> Served:
         if name is None and len(self.served) == 1:

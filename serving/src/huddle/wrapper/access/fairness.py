@@ -1,0 +1,209 @@
+"""Who goes next when more sequences want to the engine than it has places: start-time fair queueing, in two floors.
+
+Products take turns, each as often as its weight says; within a product, its callers take turns. A turn is paid with
+places: who takes eight at once waits for eight turns of the others. Who has to collect places, since fewer are free
+than his request needs, takes one at each of his turns and keeps it: so light requests do not overtake a heavy one for
+ever, and it stops nobody else meanwhile. Nobody saves turns up while he waits for nothing, or for his own requests.
+
+Everything here is pure. (P. Goyal, H. M. Vin, H. Cheng: Start-time Fair Queuing, SIGCOMM 1996.)
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+Holder: TypeAlias = tuple[str, str]
+"""A product, and a tenant of it."""
+UNNAMED: Final[Holder] = ("", "")
+"""Everybody whom no gateway and no key names: held to no share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What one process may let in. All in sequences; `weights` is by product, and 1 for the others."""
+
+    concurrency: int
+    share: int
+    queue: int
+    weights: Mapping[str, int]
+
+
+@dataclass(slots=True, eq=False)
+class Waiting:
+    """A request in line. `answer` is called once: with True when it has all its places, False when it has to go."""
+
+    holder: Holder
+    weight: int
+    answer: Callable[[bool], None]
+    places: int = 0
+
+    @property
+    def inside(self) -> bool:
+        """Whether it waits no longer."""
+        return self.places == self.weight
+
+
+@dataclass(slots=True)
+class _Turns:
+    """The virtual time of one floor, and everybody's next turn in it."""
+
+    now: float = 0.0
+    due: dict[Holder | str, float] = field(default_factory=dict)
+
+    def come(self, who: Holder | str) -> None:
+        """Join, without turns from the past."""
+        self.due[who] = max(self.due.get(who, 0.0), self.now)
+
+
+class Places:
+    """The places at the engine, and the line for them."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self.bounds = bounds
+        self.waiting = 0
+        self._taken = 0
+        self._held: dict[Holder, int] = {}
+        self._lines: dict[Holder, deque[Waiting]] = {}
+        self._collecting: Waiting | None = None
+        self._products = _Turns()
+        self._holders: dict[str, _Turns] = {}
+
+    @property
+    def running(self) -> int:
+        """Sequences at the engine; places that somebody collects are not among them."""
+        return self._taken - (self._collecting.places if self._collecting else 0)
+
+    def take(self, holder: Holder, weight: int) -> bool:
+        """Take places at once, if that overtakes nobody: while one is free, all who wait are over their share."""
+        bounds = self.bounds
+        taken = self._taken + weight
+        held = self._held.get(holder, 0) + weight
+        if taken > bounds.concurrency or (held > bounds.share and holder != UNNAMED) or holder in self._lines:
+            return False
+        self._taken = taken
+        self._held[holder] = held
+        return True
+
+    def give_back(self, holder: Holder, weight: int) -> None:
+        """The request has left the engine."""
+        self._taken -= weight
+        left = self._held[holder] - weight
+        if left:
+            self._held[holder] = left
+        else:
+            del self._held[holder]
+        if self._lines:
+            self._hand_out()
+
+    def line_up(self, request: Waiting) -> None:
+        """Wait for places, unless the line is full: that may cost somebody else his place in it.
+
+        A full line has room for one request of everybody; what is in it beyond that gives way, longest line first.
+        """
+        if self.waiting >= self.bounds.queue and not self._make_room(request):
+            request.answer(False)
+            return
+        if request.holder not in self._lines:
+            self._lines[request.holder] = deque()
+            self._products.come(request.holder[0])
+            self._holders.setdefault(request.holder[0], _Turns()).come(request.holder)
+        self._lines[request.holder].append(request)
+        self.waiting += request.weight
+        self._hand_out()
+
+    def withdraw(self, request: Waiting) -> None:
+        """The request waits no longer, if it still did; what it has collected goes to others."""
+        if request in self._lines.get(request.holder, ()):
+            self._remove(request)
+            if request.places:
+                collected, request.places = request.places, 0
+                self.give_back(request.holder, collected)
+            self._hand_out()
+
+    def resize(self, bounds: Bounds) -> None:
+        """New bounds. Those inside stay inside; who waits with a request that could never get in has to go."""
+        self.bounds = bounds
+        for request in [request for line in self._lines.values() for request in line if request.weight > bounds.share]:
+            if not request.inside:
+                self.withdraw(request)
+                request.answer(False)
+        self._hand_out()
+
+    def _make_room(self, request: Waiting) -> bool:
+        """Send away from the longest lines what a newcomer needs, as far as they are longer than his own."""
+        own = 0.0
+        if request.holder in self._lines:
+            own = self._surplus(request.holder) + request.weight / self._weight(request.holder)
+        room = 0
+        while room < request.weight and self._lines:
+            longest = max(self._lines, key=self._surplus)
+            if self._surplus(longest) <= own:
+                break
+            last = self._lines[longest][-1]
+            room += last.weight
+            self._remove(last)  # it is no first one, so that it has collected nothing
+            last.answer(False)
+        return room > 0
+
+    def _surplus(self, holder: Holder) -> float:
+        """Sequences behind the first request of a line, as its product's weight makes them count."""
+        line = self._lines.get(holder)
+        return (sum(request.weight for request in line) - line[0].weight) / self._weight(holder) if line else 0.0
+
+    def _weight(self, holder: Holder) -> int:
+        return self.bounds.weights.get(holder[0], 1)
+
+    def _remove(self, request: Waiting) -> None:
+        line = self._lines[request.holder]
+        line.remove(request)
+        if not line:
+            del self._lines[request.holder]
+        self.waiting -= request.weight
+        if request is self._collecting:
+            self._collecting = None
+        if not self._lines:  # nobody has been hurt: everybody begins anew
+            self._products, self._holders = _Turns(), {}
+
+    def _hand_out(self) -> None:
+        """Give the free places away, turn by turn."""
+        while (free := self.bounds.concurrency - self._taken) > 0 and (request := self._next()) is not None:
+            collecting = self._collecting
+            if collecting is not None and request is not collecting and request.weight > free:
+                request = collecting  # one collects at a time: two could wait for each other for ever
+            missing = request.weight - request.places
+            count = missing if missing <= free else 1
+            product = request.holder[0]
+            self._products.due[product] += count / self._weight(request.holder)
+            self._holders[product].due[request.holder] += count
+            request.places += count
+            self._taken += count
+            self._held[request.holder] = self._held.get(request.holder, 0) + count
+            if request.inside:
+                self._remove(request)
+                request.answer(True)
+            else:
+                self._collecting = request
+
+    def _next(self) -> Waiting | None:
+        """Whose turn it is: the first request of a line."""
+        able = [holder for holder, line in self._lines.items() if self._may(line[0])]
+        if not able:
+            return None
+        chosen = min(able, key=lambda holder: (self._products.due[holder[0]], self._holders[holder[0]].due[holder]))
+        self._products.now = self._products.due[chosen[0]]
+        holders = self._holders[chosen[0]]
+        holders.now = holders.due[chosen]
+        if len(able) < len(self._lines):
+            products = {holder[0] for holder in able}
+            for holder in self._lines.keys() - set(able):
+                self._holders[holder[0]].come(holder)
+                if holder[0] not in products:
+                    self._products.come(holder[0])
+        return self._lines[chosen][0]
+
+    def _may(self, request: Waiting) -> bool:
+        """Whether a request would keep its holder within his share."""
+        holder = request.holder
+        held = self._held.get(holder, 0) + request.weight - request.places
+        return held <= self.bounds.share or holder == UNNAMED

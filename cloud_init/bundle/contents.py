@@ -20,7 +20,7 @@ from typing import Any
 import yaml
 
 from cloud_init import disks
-from cloud_init.bundle import environment, firewall, node_facts, prompts, registry_subset, serving_code, wheel
+from cloud_init.bundle import bounds, environment, firewall, node_facts, prompts, registry_subset, serving_code, wheel
 from cloud_init.bundle.services import NodeService, Unit, fingerprint, services
 from cloud_init.bundle.wrapper_config import RELOADABLE, wrapper_config
 from cloud_init.templating import render, text
@@ -83,6 +83,7 @@ def unit_text(plan: FleetPlan, unit: Unit) -> str:
     return render(
         f"units/{unit}.j2",
         plan=plan,
+        bounds=bounds.of(plan, unit),
         model_mount=disks.model_mount(plan),
         nodes_subnet=plan.callers[Segment.NODES],
         gateway_subnet=plan.callers[Segment.GATEWAY],

@@ -14,7 +14,8 @@ import yaml
 from cloud_init import bundle, templating
 from cloud_init import user_data as render
 from cloud_init.bundle.services import Unit
-from huddle.wrapper.config import TimeoutsConfig
+from huddle.wrapper import open_files
+from huddle.wrapper.config import TimeoutsConfig, WrapperConfig
 from plan.vocabulary import Topology
 from tests.unit import stack_values
 from tests.unit.cloud_init import rendered
@@ -116,6 +117,39 @@ def setting(unit: str, key: str, kind: str = "distributed") -> str:
     values = re.findall(rf"^{key}=(.*)$", unit_files(kind)[unit], re.MULTILINE)
     assert values, f"{unit} has no {key}="
     return values[-1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_service_is_bounded(kind: str) -> None:
+    """Without MemoryMax= the host's out-of-memory killer chooses who ends for an engine that takes too much."""
+    for name in unit_files(kind):
+        if not name.endswith(".service"):
+            continue
+        assert re.fullmatch(r"[1-9]\d*[%MG]", setting(name, "MemoryMax", kind)), name
+        for key in ("TasksMax", "LimitNOFILE"):
+            assert setting(name, key, kind).isdigit(), name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_shares_of_memory_leave_a_tenth_for_the_rest(kind: str) -> None:
+    memory = [setting(name, "MemoryMax", kind) for name in unit_files(kind) if name in (*Unit,)]
+    assert sum(int(share.removesuffix("%")) for share in memory if share.endswith("%")) <= 90
+    loaded = Unit.RAY if plans()[kind].serving.topology is Topology.DISTRIBUTED else Unit.VLLM
+    assert int(setting(loaded, "MemoryMax", kind).removesuffix("%")) >= 70, "that is who holds the model"
+
+
+def test_a_unit_whose_memory_is_full_ends_as_a_whole_and_comes_back() -> None:
+    """systemd's default would first drain the rest of an engine for minutes."""
+    for unit in (Unit.VLLM, Unit.RAY, Unit.WRAPPER, Unit.PROBE):
+        assert (setting(unit, "OOMPolicy"), setting(unit, "Restart")) == ("kill", "always")
+    assert setting(Unit.JUPYTER, "OOMPolicy") == "continue", "a notebook's kernel ends alone"
+
+
+def test_the_wrapper_s_bounds_are_those_of_its_configuration() -> None:
+    host = plans()["dev"].nodes[0].name
+    config = WrapperConfig.model_validate(yaml.safe_load(built("dev").files[f"nodes/{host}/wrapper.yaml"]))
+    assert setting(Unit.WRAPPER, "MemoryMax", "dev") == f"{config.memory_bytes // 1024**2}M"
+    assert int(setting(Unit.WRAPPER, "LimitNOFILE", "dev")) >= open_files.wanted(config)
 
 
 def test_the_engine_comes_back_after_any_end_even_with_exit_code_0() -> None:

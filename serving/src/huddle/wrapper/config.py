@@ -219,6 +219,15 @@ class WrapperConfig(Section):
         places = max(self.limits.concurrency // self.workers, 1)
         return places, max(int(places * self.limits.caller_share), 1)
 
+    @property
+    def memory_bytes(self) -> int:
+        """What all processes may use at most: the bound for the supervisor above (MemoryMax=).
+
+        For each: the program; a connection's buffers, ours and the kernel's; bodies, parsed and as texts.
+        """
+        limits = self.limits
+        return self.workers * (512 * 1024**2 + limits.connections * 128 * 1024 + 8 * limits.buffered_bytes)
+
     @field_validator("upstream")
     @classmethod
     def _upstream_is_an_address(cls, text: str) -> str:

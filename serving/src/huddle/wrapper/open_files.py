@@ -9,32 +9,36 @@ _OWN: Final = 96  # listening sockets, scrapers, logs, the probe's connection, f
 _LEAST: Final = 32  # below this it serves nobody
 
 
+def wanted(config: WrapperConfig) -> int:
+    """How many files one process of the wrapper may have open."""
+    return config.limits.connections + config.limits.concurrency + _OWN
+
+
 def fit(config: WrapperConfig) -> tuple[WrapperConfig, str | None]:
     """Raise this process's limit to what the configuration needs; where it may not, lower the configuration's limits.
 
     Returns the configuration and, where it was lowered, a sentence that says so. Raises `ConfigError` when next to
     nothing could be open.
     """
-    limits = config.limits
-    wanted = limits.connections + limits.concurrency
+    limits, needs = config.limits, wanted(config)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    allowed = min(max(soft, wanted + _OWN), hard)
+    allowed = min(max(soft, needs), hard)
     if allowed > soft:
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-    room = allowed - _OWN
-    if room >= wanted:
+    room, share = allowed - _OWN, needs - _OWN
+    if room >= share:
         return config, None
     if room < _LEAST:
         raise ConfigError(
-            f"this process may open {hard} files (ulimit -Hn, LimitNOFILE=), and needs {wanted + _OWN} for "
+            f"this process may open {hard} files (ulimit -Hn, LimitNOFILE=), and needs {needs} for "
             f"limits.connections + limits.concurrency; {_OWN + _LEAST} is the least"
         )
     lowered = {
-        "connections": max(limits.connections * room // wanted, 1),
-        "concurrency": max(limits.concurrency * room // wanted, 1),
+        "connections": max(limits.connections * room // share, 1),
+        "concurrency": max(limits.concurrency * room // share, 1),
     }
     sentence = (
-        f"this process may open {hard} files (ulimit -Hn, LimitNOFILE=), and needs {wanted + _OWN}; limits.connections "
+        f"this process may open {hard} files (ulimit -Hn, LimitNOFILE=), and needs {needs}; limits.connections "
         f"is now {lowered['connections']} in place of {limits.connections}, limits.concurrency "
         f"{lowered['concurrency']} in place of {limits.concurrency}"
     )

@@ -1,0 +1,54 @@
+"""What each unit may take of its machine, so that one that takes too much ends alone.
+
+The shares of the engine, of Ray and of JupyterLab are percent of the memory that systemd finds; together they leave a
+tenth for the system and the small units.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cloud_init.bundle.services import Unit
+from cloud_init.bundle.wrapper_config import wrapper_config
+from huddle.wrapper.config import WrapperConfig
+from plan.model import FleetPlan
+from plan.vocabulary import Topology
+
+_MIB = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """`memory`, `tasks` and `files` as systemd's MemoryMax=, TasksMax= and LimitNOFILE= take them.
+
+    `oom`: with `kill` the whole unit ends when its memory is full, and Restart= brings it back. systemd's own choice
+    would first ask the rest of it to stop, which for an engine means minutes of drain.
+    """
+
+    memory: str
+    tasks: int
+    files: int
+    oom: str = "kill"
+
+
+def of(plan: FleetPlan, unit: Unit) -> Bounds:
+    """The bounds of a unit."""
+    # Of a model across nodes, Ray's workers hold the parts; the engine's own unit has its API server and scheduler.
+    engine, ray = ("10%", "70%") if plan.serving.topology is Topology.DISTRIBUTED else ("75%", "16G")
+    match unit:
+        case Unit.VLLM:
+            return Bounds(engine, 32_768, 1_048_576)
+        case Unit.RAY:
+            return Bounds(ray, 32_768, 1_048_576)
+        case Unit.JUPYTER:
+            # A notebook's kernel ends alone.
+            return Bounds("10%", 4_096, 65_536, oom="continue")
+        case Unit.MODELS:
+            return Bounds("8G", 1_024, 65_536)
+        case Unit.WRAPPER:
+            config = WrapperConfig.model_validate(wrapper_config(plan, plan.nodes[0]))
+            return Bounds(f"{config.memory_bytes // _MIB}M", 256, 65_536)
+        case Unit.PROBE:
+            return Bounds("256M", 64, 1_024)
+        case Unit.FIREWALL:
+            return Bounds("256M", 16, 1_024)

@@ -114,7 +114,8 @@ def test_calls_of_a_message_are_typed_and_bounded(message: dict[str, Any]) -> No
 
 def test_a_message_is_rebuilt_from_its_keys() -> None:
     call = {**CALL, "function": {**CALL["function"], "x": 1}, "index": 0}
-    asked = {"role": "assistant", "content": None, "tool_calls": [call], "tools": [{}], "task": "x", "refusal": None}
+    asked: dict[str, Any] = {"role": "assistant", "content": None, "tool_calls": [call]}
+    asked |= {"tools": [{}], "task": "x", "refusal": None}
     assert sent(Route.CHAT, messages=[asked])["messages"] == [
         {"role": "assistant", "content": None, "tool_calls": [CALL]}
     ]

@@ -258,7 +258,8 @@ USUAL: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", USUAL)
 def test_what_clients_send_passes_unchanged(name: str) -> None:
-    for route, place in PLACES[:5] if USUAL[name] is not True else PLACES[:3]:
+    # (a function's parameters are an object: the engine refuses `true` there)
+    for route, place in PLACES[:5] if USUAL[name] is not True else (PLACES[0], PLACES[2]):
         fields = place(USUAL[name])
         assert {key: prepare(route, **fields)[key] for key in fields} == fields
 

@@ -167,6 +167,12 @@ class LimitsConfig(Section):
         1_000, ge=1, description="{m,n} in one, nested ones multiplied; an object's properties times maxProperties."
     )
     schema_repetitions: int = Field(10_000, ge=1, description="The sum of these in one field.")
+    compile_s: float = Field(
+        20,
+        gt=0,
+        description="Estimated seconds of compiling under way for one caller; no request may need more.",
+    )
+    compile_total_s: float = Field(40, gt=0, description="The same of all callers together.")
 
 
 class TimeoutsConfig(Section):

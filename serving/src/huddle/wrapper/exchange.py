@@ -12,7 +12,9 @@ from typing import Final, Protocol
 from huddle.headers import OVERHEAD_HEADER, PROMPT_HASH_HEADER, PROMPT_ID_HEADER, QUEUE_HEADER, REQUEST_ID_HEADER
 from huddle.wrapper.access import auth
 from huddle.wrapper.access.admission import Admission
+from huddle.wrapper.access.compilation import Compilations, Leave
 from huddle.wrapper.access.limits import LimitError, Reservation, Subscriber
+from huddle.wrapper.body.compile_cost import Compiling
 from huddle.wrapper.body.prepare import Prepared
 from huddle.wrapper.engine import errors as engine_errors
 from huddle.wrapper.engine.usage import BodyMeter, StreamMeter, Usage
@@ -72,6 +74,7 @@ class ExchangeService(Protocol):
     log: LogWriter
     metrics: Metrics
     admission: Admission
+    compilations: Compilations
     pool: UpstreamPool
 
     def subscriber(self, admitted: Admitted) -> Subscriber | None:
@@ -106,6 +109,7 @@ class Exchange:
         self._sequences = 1
         self._subscriber: Subscriber | None = None
         self._reservation: Reservation | None = None
+        self._leave: Leave | None = None
         self._entered_at: float | None = None
         self._upstream: UpstreamConnection | None = None
         self._sent_at: float | None = None
@@ -125,7 +129,7 @@ class Exchange:
         try:
             if self.bytes_in <= _THREAD_BYTES:
                 self._take(self._prepare())
-                if self.service.admission.try_enter(self._holder, self._sequences):
+                if not self._must_compile() and self.service.admission.try_enter(self._holder, self._sequences):
                     self._entered_at = self._clock()
                     if (upstream := self.service.pool.take_idle()) is not None:
                         self._send(upstream)
@@ -140,12 +144,22 @@ class Exchange:
                 self._take(await asyncio.to_thread(self._prepare))
             if self._entered_at is None:
                 waited_from = self._clock()
+                if self._must_compile():
+                    self._leave = await self.service.compilations.enter(self.admitted.caller, self._compiling)
                 await self.service.admission.enter(self._holder, self._sequences)
                 self._entered_at = self._clock()
                 self.queue_s = self._entered_at - waited_from
             self._send(self.service.pool.take_idle() or await self.service.pool.connect())
         except Exception as error:
             self._failed(error)
+
+    @property
+    def _compiling(self) -> Compiling:
+        assert self.prepared is not None and self.prepared.compiling is not None  # noqa: S101 - asked before
+        return self.prepared.compiling
+
+    def _must_compile(self) -> bool:
+        return self.prepared is not None and self.service.compilations.needs_leave(self.prepared.compiling)
 
     def _prepare(self) -> Prepared:
         """Pure, so that it may run in a thread."""
@@ -166,6 +180,8 @@ class Exchange:
         self._sent_at = self._heard_at = self._clock()
         self.overhead_s = self._sent_at - self.received - self.queue_s
         self._upstream = upstream
+        if self._leave is not None:
+            self._leave.sent()
         upstream.send(self._request(), self)
 
     def _failed(self, error: Exception) -> None:
@@ -194,6 +210,8 @@ class Exchange:
         self._answer_begun = True
         if head.status != 200:
             self.first_byte_at = now
+            if self._leave is not None:
+                self._leave.end()
             self._error = _EngineError(head.status, head.headers.get(b"retry-after"))
             if not engine_errors.body_matters(head.status):
                 self._refuse_for_engine(self._error)
@@ -228,6 +246,8 @@ class Exchange:
         if data:
             if self.first_byte_at is None:
                 self.first_byte_at = self._heard_at
+                if self._leave is not None and (last or self.admitted.route is not Route.RESPONSES):
+                    self._leave.answered()  # (a stream of /v1/responses begins before the engine has compiled)
             self.connection.write_body(data, last=last)
 
     def response_end(self) -> None:
@@ -238,6 +258,8 @@ class Exchange:
         if self._error is not None:
             self._refuse_for_engine(self._error)
             return
+        if self._leave is not None:
+            self._leave.answered()
         rest = self._meter.rest()
         if rest:
             self.connection.write_body(rest)
@@ -379,6 +401,8 @@ class Exchange:
             self._upstream = None
         if self._task is not None:
             self._task.cancel()
+        if self._leave is not None and self._sent_at is None:
+            self._leave.end()
         if self._entered_at is not None:
             self.service.admission.leave(self._holder, self._sequences, now - self._entered_at)
         usage = self._meter.usage

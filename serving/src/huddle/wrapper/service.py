@@ -16,6 +16,7 @@ from huddle.probe import verdict
 from huddle.wrapper import runtime as runtimes
 from huddle.wrapper.access.admission import Admission
 from huddle.wrapper.access.auth import Caller, Via
+from huddle.wrapper.access.compilation import Compilations
 from huddle.wrapper.access.limits import Subscriber
 from huddle.wrapper.background import Background, place
 from huddle.wrapper.config import WrapperConfig
@@ -62,6 +63,7 @@ class WrapperService:
         self.started = int(time.time())
         self.pool = UpstreamPool(Address.parse(config.upstream), config.timeouts.connect_s, clock)
         self.admission = Admission(runtime.bounds, config.timeouts.queue_s)
+        self.compilations = Compilations(*_compilations(config))
         self.background = Background(log, metrics)
         self.probe = EngineProbe(
             self.pool,
@@ -80,6 +82,7 @@ class WrapperService:
         metrics.gauge("connections", "Open client connections.", lambda: len(self._connections))
         metrics.gauge("in_flight", "Sequences at the engine.", lambda: self.admission.running)
         metrics.gauge("queue_length", "Sequences waiting for a place.", lambda: self.admission.waiting)
+        metrics.gauge("compile_seconds", "Estimated seconds of compiling under way.", lambda: self.compilations.total)
         metrics.gauge("buffered_bytes", "Request bytes in memory.", lambda: self._buffered)
         metrics.gauge("engine_ready", "1 while the engine is healthy.", lambda: float(self.probe.problem is None))
 
@@ -268,6 +271,7 @@ class WrapperService:
         self.runtime = new
         self._learned(self._context_lengths)
         self.admission.resize(new.bounds, new.config.timeouts.queue_s)
+        self.compilations.resize(*_compilations(new.config))
         for (product, holder), subscriber in list(self._subscribers.items()):
             if product in new.config.products:
                 subscriber.reconfigure(new.quota(Caller(Via.OWN_KEY, product, holder)))
@@ -330,6 +334,11 @@ def _probe_objection(config: WrapperConfig) -> Callable[[], str | None]:
     """What `huddle probe` holds against the engine, where it runs."""
     path = config.probe_verdict_file
     return verdict.Listener(path).objection if path is not None else lambda: None
+
+
+def _compilations(config: WrapperConfig) -> tuple[float, float, int, float]:
+    limits, workers = config.limits, config.workers
+    return limits.compile_s, limits.compile_total_s / workers, limits.queue // workers, config.timeouts.queue_s
 
 
 def _request_id(head: Head) -> str:

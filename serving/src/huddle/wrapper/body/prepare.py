@@ -1,10 +1,12 @@
 """From a client's bytes to the engine's: parse, judge, add the prompt, serialise. What was checked is what is sent."""
 
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any, Final
 
 from huddle.wrapper.body import prompts, schemas
 from huddle.wrapper.body.caps import Caps
+from huddle.wrapper.body.compile_cost import FREE_S, Compiling
 from huddle.wrapper.body.content import Checker
 from huddle.wrapper.body.fields import PRIORITY_MAX, filter_fields, flag, schema_fields, whole_number
 from huddle.wrapper.body.prompts import Prompt
@@ -52,6 +54,7 @@ class Prepared:
     reserve_tokens: int
     sequences: int
     stripped: int
+    compiling: Compiling | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +70,7 @@ class Preparer:
         request = parse_object(body, self.caps.depth)
         served = self._served(request.get("model"))
         fields, stripped = filter_fields(route, request, self.caps)
-        for name in schema_fields(route) & fields.keys():
-            schemas.judge(name, fields[name], self.caps, len(body))
+        compiling = self._compiling({name: fields[name] for name in schema_fields(route) & fields.keys()}, len(body))
         long = next((name for name, value in fields.items() if holds_long_number(body, value)), None)
         if long is not None:
             raise bad_request("invalid_value", f"'{long}' holds a whole number of more than 64 bits", long)
@@ -96,7 +98,20 @@ class Preparer:
         _step_back(fields, served.priority)
         written = serialise(fields)
         reserve = _reserved(served, _input_tokens(fields, len(written)), output, sequences)
-        return Prepared(written, served, stream, hide, reserve, sequences, stripped)
+        return Prepared(written, served, stream, hide, reserve, sequences, stripped, compiling)
+
+    def _compiling(self, schemas_of: dict[str, Any], body_bytes: int) -> Compiling | None:
+        """Judge the fields that may hold schemas; None when compiling them is cheap."""
+        cost_s = sum(schemas.judge(name, value, self.caps, body_bytes) for name, value in schemas_of.items())
+        if cost_s < FREE_S:
+            return None
+        if cost_s > self.caps.compile_s:
+            message = (
+                f"compiling {' and '.join(sorted(schemas_of))} would take about {cost_s:.0f} s; at most "
+                f"{self.caps.compile_s:g} s are allowed here: use fewer lengths, repetitions, patterns or rules"
+            )
+            raise bad_request("value_too_large", message, min(schemas_of))
+        return Compiling(blake2b(serialise(schemas_of), digest_size=16).digest(), cost_s)
 
     def _served(self, name: Any) -> Served:
         if name is None and len(self.served) == 1:

@@ -13,6 +13,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final, TypeAlias
 
 from huddle.wrapper.body.caps import Caps
+from huddle.wrapper.body.compile_cost import Cost
 from huddle.wrapper.body.strictjson import parse_object, serialise
 from huddle.wrapper.errors import RequestError, bad_request
 
@@ -43,13 +44,14 @@ Place: TypeAlias = "str | tuple[Place, str | int]"
 """Where something stands: a field's name, or what it stands in and the key or index there."""
 
 
-def judge(name: str, value: Any, caps: Caps, body_bytes: int) -> None:
+def judge(name: str, value: Any, caps: Caps, body_bytes: int) -> float:
     """Judge a field that may hold schemas, expressions or grammars. Raises `RequestError` (400) with field and bound.
 
+    Returns the estimated seconds that the engine compiles (`compile_cost`).
     `body_bytes` is the size of the whole request: where it is small, this field need not be measured.
     """
     if value is None:
-        return
+        return 0.0
     if not isinstance(value, dict | list):
         raise bad_request("invalid_type", f"'{name}' must be an object or a list", name)
     if body_bytes > caps.schema_bytes and (size := len(serialise(value))) > caps.schema_bytes:
@@ -61,6 +63,7 @@ def judge(name: str, value: Any, caps: Caps, body_bytes: int) -> None:
             TopologicalSorter(judging.same_place).prepare()
     except CycleError:
         raise bad_request("invalid_schema", f"'{name}' has a '$ref' that comes back to itself", name) from None
+    return judging.cost.seconds
 
 
 @dataclass(slots=True)
@@ -75,6 +78,7 @@ class _Judge:
     alternatives: int = 0
     items: int = 0
     repetitions: int = 0
+    cost: Cost = field(default_factory=Cost)
     nested: dict[int, int] = field(default_factory=dict)  # by a walked schema's id: how many items it allows, at most
     same_place: dict[int, list[int]] = field(default_factory=dict)
     parsed: list[Any] = field(default_factory=list)  # kept, so that their ids stay theirs
@@ -100,6 +104,10 @@ class _Judge:
             kind = type(value)
             if kind is str:
                 if name not in _JUDGED_TEXTS:
+                    if name == "format":
+                        self.cost.format(value)
+                    elif name == "const":
+                        self.cost.texts([value])
                     continue
                 child = self._text(name, value, (where, name))
                 if child is None:
@@ -111,9 +119,13 @@ class _Judge:
                     continue
                 child = value
             else:
+                if name == "additionalProperties" and value is True:
+                    self.cost.free_keys()
                 if name in _NUMBERS and (kind is int or kind is float):
                     repeats = max(repeats, self._number(node, name, value, (where, name)))
                 continue
+            if name == "additionalProperties":
+                self.cost.free_keys()
             if name in _ROOTS or name in _TEXTS:
                 self.root = child
             place = key if name in _SAME_PLACE else None
@@ -158,6 +170,7 @@ class _Judge:
             return int(number)
         if name in _LENGTHS:
             _at_most(at, number, self.caps.schema_length)
+            self.cost.length(max(number, 0))
         elif isinstance(number, int) and abs(number) > _VALUE_MAX:
             raise bad_request("value_too_large", f"'{_place(at)}' has too many digits", _field(at))
         return 1
@@ -165,13 +178,17 @@ class _Judge:
     def _count(self, name: str, value: list[Any] | dict[str, Any], at: Place) -> None:
         size = len(value)
         if name in _PROPERTIES:
+            self.cost.properties(value)
             self.properties = self._total(at, "properties", self.properties + size, self.caps.schema_properties)
             if name == "patternProperties":
                 for pattern in value:
                     self._grammar(at, str(pattern), regex=True)
-        elif name in _CHOICES:
+            return
+        if name in _CHOICES:
+            self.cost.texts(value)
             self.choices = self._total(at, "choices", self.choices + size, self.caps.schema_choices)
         else:
+            self.cost.alternatives(size)
             made = self.alternatives + size
             self.alternatives = self._total(at, "alternatives", made, self.caps.schema_alternatives)
 
@@ -194,6 +211,7 @@ class _Judge:
         if count > self.caps.grammar_repetitions:
             many = "too many" if count > _HUGE else str(count)
             raise _over(at, f"asks for {many} repetitions", self.caps.grammar_repetitions)
+        (self.cost.expression if regex else self.cost.grammar)(text, count)
         self._repeated(at, count)
 
     def _repeated(self, at: Place, count: int) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,17 +18,25 @@ from urllib.parse import unquote
 
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import parse_wheel_filename
+from pydantic import BaseModel
 
 from cloud_init.bundle.serving_code import SERVING
-from huddle import versions
+from huddle import data_file, versions
+from huddle.errors import HuddleError
 
 GLIBC_MINOR = 39
 """Ubuntu 24.04's glibc is 2.39."""
 _OLDEST_GLIBC_MINOR = 5
 
 
-class LockError(Exception):
+class LockError(HuddleError):
     """A package that the node could not install."""
+
+
+class _Resolved(BaseModel):
+    """What we read of a pylock.toml."""
+
+    packages: list[dict[str, Any]]
 
 
 def compile_lock(name: str) -> str:
@@ -38,6 +45,7 @@ def compile_lock(name: str) -> str:
     Raises:
         subprocess.CalledProcessError: uv found no solution (its words are on stderr).
         LockError: a package has no wheel for the node.
+        InputError: versions.yaml is wrong.
     """
     engine = versions.load().engine
     with tempfile.TemporaryDirectory() as folder:
@@ -46,8 +54,8 @@ def compile_lock(name: str) -> str:
         platform = ["--python-platform", f"x86_64-manylinux_2_{GLIBC_MINOR}", "--python-version", engine.python]
         command = ["uv", "pip", "compile", "--quiet", "--format", "pylock.toml", "--output-file", str(output)]
         subprocess.run([*command, *platform, "--constraints", str(pins), str(SERVING / f"{name}.in")], check=True)
-        resolved = tomllib.loads(output.read_text(encoding="utf-8"))
-    return "".join(_lines(name, resolved["packages"], node_tags(engine.python)))
+        packages = data_file.load(output, _Resolved).packages
+    return "".join(_lines(name, packages, node_tags(engine.python)))
 
 
 def node_tags(python: str) -> list[Tag]:
@@ -86,7 +94,11 @@ def main(names: Sequence[str]) -> int:
     """Write `serving/<name>.lock` for each name."""
     for name in names:
         target = SERVING / f"{name}.lock"
-        target.write_text(compile_lock(name), encoding="utf-8")
+        try:
+            target.write_text(compile_lock(name), encoding="utf-8")
+        except HuddleError as error:
+            sys.stderr.write(f"lock: {error}\n")
+            return error.exit_code
         sys.stderr.write(f"{target.name}: {len(target.read_text(encoding='utf-8').splitlines()) - 1} packages\n")
     return 0
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
+from pathlib import Path
 from string import Template
 from typing import Any
 
 import pulumi
-import yaml
 from pulumi_azure_native import applicationinsights, monitor
+from pydantic import BaseModel, ConfigDict
 
 from components import queries
 from components.scope import StackScope
+from huddle import data_file
 
-_FOLDER = files("components")
+_ALERTS = Path(__file__).with_name("alerts.yaml")
+_WORKBOOK = Path(__file__).with_name("workbook.json")
 _EVERY_MINUTES = 5
 
 
@@ -30,11 +32,13 @@ class AlertsArgs:
     gateway_logs: bool
 
 
-@dataclass(frozen=True)
-class Alert:
+class Alert(BaseModel):
     """One question that is asked again and again; rows in its answer mean that something is wrong."""
 
-    name: str
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = ""
+    """The row's key in the file."""
     query: str
     severity: int
     minutes: int
@@ -127,8 +131,8 @@ class Alerts(pulumi.ComponentResource):
 
 
 def workbook(title: str) -> str:
-    """The workbook's document: workbook.json with the queries filled in, compact."""
-    document = json.loads((_FOLDER / "workbook.json").read_text(encoding="utf-8"))
+    """workbook.json with the queries filled in, compact; raises InputError for a wrong file."""
+    document = data_file.load(_WORKBOOK, dict[str, Any])
     values = {"title": title, **{name: queries.query(name) for name in queries.names()}}
     return json.dumps(_filled(document, values), ensure_ascii=False, separators=(",", ":"))
 
@@ -147,7 +151,6 @@ def _filled(node: Any, values: Mapping[str, str]) -> Any:
 
 
 def alerts() -> Iterator[Alert]:
-    """The alerts of alerts.yaml, in its order."""
-    document = yaml.safe_load((_FOLDER / "alerts.yaml").read_text(encoding="utf-8"))
-    for name, facts in document.items():
-        yield Alert(name=name, **facts)
+    """The alerts of alerts.yaml, in its order; raises InputError for a wrong file."""
+    for name, alert in data_file.load(_ALERTS, dict[str, Alert]).items():
+        yield alert.model_copy(update={"name": name})

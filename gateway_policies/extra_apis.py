@@ -7,14 +7,13 @@ each request to the first API, through the gateway's own address.
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
 
+from gateway_policies import openapi
 from gateway_policies import render as policies
 from gateway_policies.entities import AZURE_OPENAI_KEY_HEADER, Entity, KeyParameter
 from plan.model_gateway import GatewayPlan
@@ -109,8 +108,7 @@ def _bearer(gateway: GatewayPlan) -> ExtraApi:
 
 
 def _described(title: str, key_place: str) -> dict[str, Any]:
-    text = (files("gateway_policies") / "openapi.json").read_text(encoding="utf-8")
-    document: dict[str, Any] = copy.deepcopy(json.loads(text))
+    document = openapi.document()
     description = f"The same models, products and limits; your product's key goes into the header {key_place}."
     document["info"] |= {"title": title, "description": description}
     return document

@@ -8,15 +8,15 @@ optional, do not compress, and the bundle's own digest covers every byte).
 from __future__ import annotations
 
 import io
-import tomllib
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from pydantic import BaseModel, Field
 
 from cloud_init.bundle.serving_code import SERVING, closure
-from huddle import versions
+from huddle import data_file, versions
 
 NODE_PROGRAMS = (
     "huddle.cli",
@@ -39,11 +39,27 @@ class Wheel:
     content: bytes
 
 
+class _Project(BaseModel):
+    name: str
+    version: str
+    description: str
+    requires_python: str = Field(alias="requires-python")
+    scripts: dict[str, str]
+
+
+class _Pyproject(BaseModel):
+    project: _Project
+
+
 def build(serving: Path = SERVING) -> Wheel:
-    """Build the wheel of `serving/src/huddle` with the metadata of `serving/pyproject.toml`."""
-    project = tomllib.loads((serving / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    files = dict(_package_files(serving / "src", project["name"]))
-    return pack(project["name"], project["version"], files, project["scripts"], _more_metadata(project, serving))
+    """Build the wheel of `serving/src/huddle` with the metadata of `serving/pyproject.toml`.
+
+    Raises:
+        InputError: the metadata is wrong.
+    """
+    project = data_file.load(serving / "pyproject.toml", _Pyproject).project
+    files = dict(_package_files(serving / "src", project.name))
+    return pack(project.name, project.version, files, project.scripts, _more_metadata(project, serving))
 
 
 def pack(
@@ -88,10 +104,10 @@ def _foreign(path: Path) -> bool:
     return path.parent.name == "engine" and path.stem != f"vllm-{versions.load().engine.vllm}"
 
 
-def _more_metadata(project: Mapping[str, Any], serving: Path) -> Iterator[str]:
+def _more_metadata(project: _Project, serving: Path) -> Iterator[str]:
     lines = (serving / "requirements.in").read_text(encoding="utf-8").splitlines()
-    yield f"Summary: {project['description']}"
-    yield f"Requires-Python: {project['requires-python']}"
+    yield f"Summary: {project.description}"
+    yield f"Requires-Python: {project.requires_python}"
     for line in lines:
         if requirement := line.partition("#")[0].strip():
             yield f"Requires-Dist: {requirement}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Any
 
 import pulumi
@@ -13,6 +12,7 @@ from pulumi_azure_native import apimanagement
 
 from components.gateway.chain import Chain
 from components.scope import StackScope
+from gateway_policies import openapi
 from gateway_policies.entities import Entity, KeyParameter
 
 
@@ -87,5 +87,4 @@ class Api(pulumi.ComponentResource):
 
 def openapi_document() -> str:
     """The API's description as it is imported: compact, so that another layout of the file changes nothing in Azure."""
-    text = (files("gateway_policies") / "openapi.json").read_text(encoding="utf-8")
-    return json.dumps(json.loads(text), ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(openapi.document(), ensure_ascii=False, separators=(",", ":"))

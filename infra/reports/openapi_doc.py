@@ -7,28 +7,52 @@ is gateway_policies/openapi.json, which is what API Management imports and the d
 from __future__ import annotations
 
 import json
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
-import yaml
+from pydantic import BaseModel, ConfigDict
 
+from huddle import data_file
+from huddle.errors import Fault, InputError
 from huddle.wrapper import openapi
 from plan.model_gateway import WRAPPER_API_PATH
 
 PATH = "gateway_policies/openapi.json"
 _PREFIX = f"/{WRAPPER_API_PATH}"
+_WORDS = Path(__file__).parent / "data" / "operations.yaml"
+
+
+class _Data(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _Operation(_Data):
+    id: str
+    summary: str
+    description: str
+    tag: str
+    answer: str
+    example: dict[str, Any] | None = None
+
+
+class _Words(_Data):
+    title: str
+    description: str
+    tags: dict[str, str]
+    operations: dict[str, _Operation]
+    refusal: str
 
 
 def document() -> dict[str, Any]:
     """The document (OpenAPI 3.0.3). Routes outside of the API's path, such as /health, stay inside.
 
     Raises:
-        KeyError: the wrapper has a route that operations.yaml does not know.
+        InputError: operations.yaml is wrong, or lacks a route of the wrapper.
     """
-    offered, words = openapi.document(), _words()
+    offered, words = openapi.document(), data_file.load(_WORDS, _Words)
     paths = {
         path.removeprefix(_PREFIX): {
-            method: _operation(operation, words["operations"][path]) for method, operation in methods.items()
+            method: _operation(operation, _words_of(path, words)) for method, operation in methods.items()
         }
         for path, methods in offered["paths"].items()
         if path.startswith(f"{_PREFIX}/")
@@ -36,11 +60,11 @@ def document() -> dict[str, Any]:
     json_error = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
     return {
         "openapi": offered["openapi"],
-        "info": {"title": words["title"], "version": "1", "description": words["description"]},
-        "tags": [{"name": name, "description": text} for name, text in words["tags"].items()],
+        "info": {"title": words.title, "version": "1", "description": words.description},
+        "tags": [{"name": name, "description": text} for name, text in words.tags.items()],
         "paths": paths,
         "components": {
-            "responses": {"Error": {"description": words["refusal"], "content": json_error}},
+            "responses": {"Error": {"description": words.refusal, "content": json_error}},
             "schemas": offered["components"]["schemas"],
         },
     }
@@ -51,23 +75,22 @@ def text() -> str:
     return json.dumps(document(), indent=2, ensure_ascii=False) + "\n"
 
 
-def _operation(operation: dict[str, Any], words: dict[str, Any]) -> dict[str, Any]:
+def _operation(operation: dict[str, Any], words: _Operation) -> dict[str, Any]:
     """One operation. The gateway checks the key, so the wrapper's own security stays out; refusals are one response."""
     friendly: dict[str, Any] = {
-        "operationId": words["id"],
-        "summary": words["summary"],
-        "description": words["description"],
-        "tags": [words["tag"]],
+        "operationId": words.id,
+        "summary": words.summary,
+        "description": words.description,
+        "tags": [words.tag],
     }
     if body := operation.get("requestBody"):
-        content = {**body["content"]["application/json"], "example": words["example"]}
+        content = {**body["content"]["application/json"], "example": words.example}
         friendly["requestBody"] = {**body, "content": {"application/json": content}}
-    answer = {**operation["responses"]["200"], "description": words["answer"]}
+    answer = {**operation["responses"]["200"], "description": words.answer}
     return {**friendly, "responses": {"200": answer, "default": {"$ref": "#/components/responses/Error"}}}
 
 
-def _words() -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load(
-        (files("infra.reports") / "data" / "operations.yaml").read_text(encoding="utf-8")
-    )
-    return found
+def _words_of(path: str, words: _Words) -> _Operation:
+    if path not in words.operations:
+        raise InputError(Fault(str(_WORDS), f"operations.{path}", "is required: the wrapper has this route"))
+    return words.operations[path]

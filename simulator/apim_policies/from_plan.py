@@ -6,8 +6,8 @@ import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import replace
-from importlib.resources import files
 
+from gateway_policies import openapi
 from gateway_policies import render as policies
 from gateway_policies.entities import NODE_CANNOT_SERVE, BreakerRule, Entity, KeyParameter
 from gateway_policies.extra_apis import ExtraApi, extra_apis
@@ -57,7 +57,7 @@ def _api(gateway: GatewayPlan) -> Api:
     return Api(
         id=Entity.API.value,
         path=gateway.api_path,
-        operations=operations(json.loads((files("gateway_policies") / "openapi.json").read_text(encoding="utf-8"))),
+        operations=operations(openapi.document()),
         policy=policies.api_policy(gateway),
         key_header=KeyParameter.HEADER.value,
         key_query=KeyParameter.QUERY.value,

@@ -18,7 +18,9 @@ from tools.labs.progress import Passed
 from tools.labs.table import Lab
 
 LABS = table.load()
-LAB = Lab("one", "a lab", ("tests",), 5, ("read/", "one.txt"))
+LAB = Lab.model_validate(
+    {"name": "one", "is": "a lab", "tests": ["tests"], "minutes": 5, "paths": ["read/", "one.txt"]}
+)
 
 
 def names(*changed: str) -> set[str]:

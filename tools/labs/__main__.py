@@ -10,14 +10,19 @@ from collections.abc import Sequence
 
 import pytest
 
+from huddle.errors import InputError
 from infra.engine.versions import ROOT
 from tools.labs import change, progress, table
 from tools.labs.table import Lab
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status 1 when a lab failed."""
-    labs = table.load()
+    """Exit status 1 when a lab failed, 2 when the table of labs is wrong."""
+    try:
+        labs = table.load()
+    except InputError as error:
+        say(str(error))
+        return error.exit_code
     parser = argparse.ArgumentParser(prog="python -m tools.labs", description=__doc__)
     parser.add_argument("--workers", default="2", help="tests at a time")
     commands = parser.add_subparsers(dest="command", required=True)

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from huddle import data_file
 
 TABLE = Path(__file__).with_name("table.toml")
 
 
-@dataclass(frozen=True)
-class Lab:
+class Lab(BaseModel):
     """One lab. `minutes`: how long it takes on two idle cores; `paths`: files, and folders with a slash at the end."""
 
-    name: str
-    title: str
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = ""
+    """The row's key in the table."""
+    title: str = Field(alias="is")
     tests: tuple[str, ...]
     minutes: int
     paths: tuple[str, ...]
@@ -26,11 +30,9 @@ class Lab:
 
 
 def load(table: Path = TABLE) -> tuple[Lab, ...]:
-    """All labs, in the table's order."""
-    rows = tomllib.loads(table.read_text(encoding="utf-8")).items()
-    return tuple(
-        Lab(name, row["is"], tuple(row["tests"]), int(row["minutes"]), tuple(row["paths"])) for name, row in rows
-    )
+    """All labs, in the table's order; raises InputError for a wrong table."""
+    rows = data_file.load(table, dict[str, Lab])
+    return tuple(lab.model_copy(update={"name": name}) for name, lab in rows.items())
 
 
 def touched(labs: Iterable[Lab], changed: Sequence[str]) -> tuple[Lab, ...]:

@@ -1,19 +1,22 @@
 """What a version of vLLM accepts, recorded from the real one (`record.py`), and which version a `vllm` program is."""
 
-import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import zip_longest
 from pathlib import Path
 
+from pydantic import BaseModel, ConfigDict
+
+from huddle import data_file
+
 _DATA = Path(__file__).parent.parent / "data" / "engine"
 
 
-@dataclass(frozen=True)
-class Interface:
+class Interface(BaseModel):
     """Options (with their choices, or None where any value goes), variables and parser names of one vLLM version."""
+
+    model_config = ConfigDict(frozen=True)
 
     version: str
     flags: dict[str, list[str] | None]
@@ -40,19 +43,9 @@ class Interface:
 
 @cache
 def interface(version: str) -> Interface | None:
-    """The record of a version, or None where it was not recorded."""
+    """The record of a version, or None where it was not recorded; raises InputError for a wrong file."""
     path = _DATA / f"vllm-{version}.json"
-    if not path.is_file():
-        return None
-    record = json.loads(path.read_text(encoding="utf-8"))
-    return Interface(
-        version=record["version"],
-        flags=record["flags"],
-        variables=frozenset(record["variables"]),
-        tool_parsers=frozenset(record["tool_parsers"]),
-        reasoning_parsers=frozenset(record["reasoning_parsers"]),
-        quantizations=frozenset(record["quantizations"]),
-    )
+    return data_file.load(path, Interface) if path.is_file() else None
 
 
 def installed_version(program: Path) -> str | None:

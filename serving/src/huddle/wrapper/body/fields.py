@@ -4,12 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import UNIQUE, StrEnum, verify
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-import yaml
+from pydantic import BaseModel, Field
 
+from huddle import data_file
+from huddle.errors import Fault, InputError
 from huddle.wrapper.body import shapes
 from huddle.wrapper.body.caps import Caps
 from huddle.wrapper.body.shapes import Check
@@ -28,6 +30,7 @@ SECTIONS: Final = MappingProxyType(
 
 PRIORITY_MAX: Final = 1_000_000
 """Ours; the engine's scheduler takes any whole number."""
+_DATA = Path(__file__).parents[2] / "data" / "engine_fields.yaml"
 
 
 @verify(UNIQUE)
@@ -54,7 +57,7 @@ class FieldPolicy:
 
 @cache
 def field_policies(route: Route) -> Mapping[str, FieldPolicy]:
-    """The judged fields of a route."""
+    """The judged fields of a route; raises InputError when engine_fields.yaml is wrong."""
     return section(SECTIONS[route])
 
 
@@ -123,11 +126,19 @@ def _asks(value: Any, unless: tuple[Any, ...]) -> bool:
     return value is not None and value is not False and value not in ("", [], {}) and value not in unless
 
 
+class _Sections(BaseModel):
+    chat: dict[str, Any] = Field(alias="chat.completions")
+    completions: dict[str, Any]
+    embeddings: dict[str, Any]
+    responses: dict[str, Any]
+    stream_options: dict[str, Any]
+    content_parts: dict[str, Any]
+    nested: list[str]
+
+
 @cache
 def _data() -> dict[str, Any]:
-    text = (files("huddle") / "data/engine_fields.yaml").read_text()
-    loaded: dict[str, Any] = yaml.safe_load(text)
-    return loaded
+    return data_file.load(_DATA, _Sections).model_dump(by_alias=True)
 
 
 def _policy(name: str, value: Any) -> FieldPolicy:
@@ -138,4 +149,4 @@ def _policy(name: str, value: Any) -> FieldPolicy:
     try:
         return FieldPolicy(Action.SHAPE, check=shapes.read(value))
     except ValueError as error:
-        raise ValueError(f"engine_fields.yaml: {name}: {error}") from None
+        raise InputError(Fault(str(_DATA), name, str(error))) from None

@@ -1,0 +1,140 @@
+"""Broken data of the program is a sentence that names file and field, and exit status 2; never a traceback.
+
+The files are found: one that is new needs a line in READERS.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloud_init.bundle import wheel
+from components import alerts
+from gateway_policies import openapi
+from huddle import data_file, engine, gpus, registry, shapes, versions
+from huddle.errors import ExitCode, HuddleError, InputError
+from huddle.registry import prompts
+from huddle.wrapper.body import fields
+from infra.reports import cost, durations, openapi_doc
+from tools.labs import table
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("serving", "plan", "gateway_policies", "cloud_init", "components", "infra", "tools/labs")
+NOT_DATA = {"infra/reports/templates/minimal_stack.yaml": "an example in the reference"}
+
+
+def cards() -> Iterator[Any]:
+    """The cards of the registry's aliases."""
+    known = registry.load()
+    yield from (prompts.read_model_info(known, known.resolve(name)) for name in known.aliases)
+
+
+READERS: dict[str, Callable[[Path], Any]] = {
+    "serving/pyproject.toml": lambda _: wheel.build(),
+    "serving/src/huddle/data/engine/vllm-*.json": lambda path: engine.interface.__wrapped__(path.stem[5:]),
+    "serving/src/huddle/data/engine_fields.yaml": lambda _: fields._data.__wrapped__(),
+    "serving/src/huddle/data/gpus.yaml": lambda _: gpus._tables.__wrapped__(),
+    "serving/src/huddle/data/models.yaml": lambda _: registry.load(),
+    "serving/src/huddle/data/models/*/shape.json": shapes.read,
+    "serving/src/huddle/data/models/*/model_info.json": lambda _: list(cards()),
+    "serving/src/huddle/data/versions.yaml": lambda _: versions.load.__wrapped__(),
+    "gateway_policies/openapi.json": lambda _: openapi.document(),
+    "components/alerts.yaml": lambda _: list(alerts.alerts()),
+    "components/workbook.json": lambda _: alerts.workbook("title"),
+    "infra/reports/data/durations.yaml": lambda _: durations.load.__wrapped__(),
+    "infra/reports/data/operations.yaml": lambda _: openapi_doc.document(),
+    "infra/reports/data/prices.yaml": lambda _: cost.load_prices.__wrapped__(),
+    "tools/labs/table.toml": lambda _: table.load(),
+}
+FILES = sorted(
+    name
+    for package in PACKAGES
+    for path in (ROOT / package).rglob("*")
+    if path.suffix in {".yaml", ".json", ".toml"}
+    if (name := str(path.relative_to(ROOT))) not in NOT_DATA and ".egg-info" not in name
+)
+BROKEN: dict[str, bytes | None] = {
+    "a word": b"nonsense",
+    "cut": b'{"a": [',
+    "not text": b"\xff\xfe",
+    "null": b"null",
+    "a list": b"[]",
+    "gone": None,
+}
+FIELDS = {
+    "serving/src/huddle/data/engine_fields.yaml": "nested:",
+    "serving/src/huddle/data/engine/vllm-0.26.0.json": '"variables":',
+    "serving/src/huddle/data/gpus.yaml": "memory-mib:",
+    "serving/src/huddle/data/versions.yaml": "vllm:",
+    "serving/pyproject.toml": "description =",
+    "gateway_policies/openapi.json": '"paths":',
+    "components/alerts.yaml": "severity:",
+    "infra/reports/data/durations.yaml": "create:",
+    "infra/reports/data/operations.yaml": "summary:",
+    "infra/reports/data/prices.yaml": "as_of:",
+    "tools/labs/table.toml": "minutes =",
+}
+"""Of the files that huddle.data_file checks, a required field each, as it is written there."""
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path, bytes | None], None]:
+    """Give a file of the tree another content, for this process."""
+    really = Path.read_bytes
+
+    def change(changed: Path, content: bytes | None) -> None:
+        def read_bytes(path: Path) -> bytes:
+            if path.resolve() != changed:
+                return really(path)
+            if content is None:
+                raise FileNotFoundError(2, "No such file or directory", str(path))
+            return content
+
+        def read_text(path: Path, encoding: str = "utf-8", errors: str = "strict") -> str:
+            return read_bytes(path).decode(encoding, errors)
+
+        monkeypatch.setattr(Path, "read_bytes", read_bytes)
+        monkeypatch.setattr(Path, "read_text", read_text)
+
+    return change
+
+
+def reader(file: str) -> Callable[[Path], Any]:
+    """What reads a file."""
+    found = [read for pattern, read in READERS.items() if fnmatch(file, pattern)]
+    assert found, f"{file} has no reader in READERS; add what reads it, or say in NOT_DATA what it is"
+    return found[0]
+
+
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("how", BROKEN)
+def test_a_broken_file_is_told_by_its_name(file: str, how: str, broken: Callable[[Path, bytes | None], None]) -> None:
+    broken(ROOT / file, BROKEN[how])
+    with pytest.raises(HuddleError) as caught:
+        reader(file)(ROOT / file)
+    assert caught.value.exit_code is ExitCode.BAD_INPUT
+    assert all(Path(file).name in sentence and "\n" not in sentence for sentence in caught.value.sentences)
+
+
+@pytest.mark.parametrize(("file", "field"), FIELDS.items())
+def test_a_wrong_field_is_told_by_file_and_field(
+    file: str, field: str, broken: Callable[[Path, bytes | None], None]
+) -> None:
+    path, name = ROOT / file, field.strip('": =')
+    text = path.read_text(encoding="utf-8")
+    broken(path, text.replace(field, field.replace(name, f"{name}x"), 1).encode())
+    with pytest.raises(InputError, match=rf"{name}: is required") as caught:
+        reader(file)(path)
+    line = r":\d+" if path.suffix != ".toml" else ""
+    assert all(re.match(rf"{re.escape(str(path))}{line}: ", sentence) for sentence in caught.value.sentences)
+
+
+def test_a_key_that_stands_twice_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "data.yaml").write_text("a: 1\nb: 2\na: 3\n")
+    with pytest.raises(InputError, match=r"data.yaml:3: a: given twice; the first is on line 1"):
+        data_file.load(tmp_path / "data.yaml", dict[str, int])

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from huddle.wrapper.background import Background
 from huddle.wrapper.engine import probe as probes
 from tools.deadlines import scaled
 
@@ -96,9 +97,12 @@ async def test_a_task_that_ends_is_logged_counted_and_started_again(
         if error is not None:
             raise error
 
-    wrapper.service.background.keep("sweeper", work)
+    # Down for long enough to be seen on a busy machine.
+    background = wrapper.service.background = Background(wrapper.service.log, wrapper.service.metrics, scaled(0.25))
+    background.keep("sweeper", work)
     await ready(wrapper, "of the wrapper's own tasks, sweeper has ended; it starts again")
     await ready(wrapper, None)
+    background.close()
     assert len(lives) == 2
     assert 'huddle_wrapper_task_deaths_total{task="sweeper"} 1.0' in wrapper.metrics()
     lines = [line for line in wrapper.log_lines() if line["event"] == "task_ended"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from huddle import registry
-from huddle.errors import Fault, HuddleError, InputError
+from huddle.errors import Fault, HuddleError, InputError, together
 from infra import targets
-from plan import stack_file
+from plan import carried_files, stack_file
 from plan.engines import with_engines
 from plan.model import FleetPlan
 from plan.model_azure import AzurePlan
@@ -45,13 +45,20 @@ def plan_of(settings: ServiceSettings, stack: str, root: Path = stack_file.ROOT)
     """The plan that settings make; `root` is the project's directory, which files in settings are relative to.
 
     Raises:
-        InputError: a rule that spans fields is broken, a model does not fit its nodes, or a policy fragment is refused.
+        InputError: a rule that spans fields is broken, a model does not fit its nodes, or a file that it names
+            is missing or refused. All faults are told at once.
     """
     models, file = registry.load(), stack_file.label(stack)
     bases = {served.name: served.model.name for served in models.served}
-    build = TARGETS[settings.target].build
-    plan = with_engines(build(settings, project=stack_file.PROJECT, stack=stack, bases=bases, file=file), models, file)
-    complete: FleetPlan = targets.of(settings.target).complete(plan, settings, root, file)
+    target, build = targets.of(settings.target), TARGETS[settings.target].build
+
+    def planned() -> FleetPlan:
+        plan = build(settings, project=stack_file.PROJECT, stack=stack, bases=bases, file=file)
+        return with_engines(plan, models, file)
+
+    carried = carried_files.checks(settings.serving, models)
+    plan, read, *_ = together([planned, lambda: target.read_files(settings, root, file), *carried])
+    complete: FleetPlan = target.complete(plan, read)
     return complete
 
 

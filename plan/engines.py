@@ -29,13 +29,17 @@ def with_engines(plan: P, registry: Registry, file: str) -> P:
             faults.append(Fault(file, f"serving.models.{base}", sentence))
             continue
         (hardware,) = kinds
-        fit = planner.check(
-            registry.models[base],
-            gpu=hardware.gpu,
-            gpus_per_node=hardware.gpus,
-            nodes=len(plan.nodes) if plan.serving.topology is Topology.DISTRIBUTED else 1,
-            fabric=hardware.fabric,
-        )
+        try:
+            fit = planner.check(
+                registry.models[base],
+                gpu=hardware.gpu,
+                gpus_per_node=hardware.gpus,
+                nodes=len(plan.nodes) if plan.serving.topology is Topology.DISTRIBUTED else 1,
+                fabric=hardware.fabric,
+            )
+        except InputError as error:  # such as a model without a shape
+            faults += error.faults
+            continue
         if not fit.fits:
             faults += [Fault(file, f"serving.models.{base}", reason) for reason in fit.refusals]
         elif plan.serving.topology is Topology.DISTRIBUTED and fit.layout.world < fit.hardware.total:

@@ -15,8 +15,11 @@ if TYPE_CHECKING:
 class TargetModule(Protocol):
     """The functions of a target's module. Plans and settings are of the target's own classes."""
 
-    def complete(self, plan: Any, settings: Any, root: Path, file: str) -> Any:
-        """The plan with what is read from files of the project; raises InputError."""
+    def read_files(self, settings: Any, root: Path, file: str) -> Any:
+        """What the settings name in files of the project; raises InputError."""
+
+    def complete(self, plan: Any, read: Any) -> Any:
+        """The plan with what `read_files` read."""
 
     def check(self, plan: Any) -> None:
         """Make all that `deploy` makes by itself, so that what `up` would refuse is refused now; raises InputError."""

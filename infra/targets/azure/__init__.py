@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gateway_policies.load_fragments import with_fragments
+from gateway_policies import load_fragments
 from infra.targets.azure.login import obstacle
 from plan import stack_file
 from plan.model_azure import AzurePlan
+from plan.model_gateway import PolicyFragmentPlan
 from plan.settings.azure import AzureSettings
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ __all__ = [
     "headline",
     "obstacle",
     "picture",
+    "read_files",
     "refused_before_up",
     "summary",
     "warnings",
@@ -33,9 +36,14 @@ __all__ = [
 EXAMPLE_KEY_COMMENT = "replace-this-example-key"
 
 
-def complete(plan: AzurePlan, settings: AzureSettings, root: Path, file: str) -> AzurePlan:
+def read_files(settings: AzureSettings, root: Path, file: str) -> tuple[PolicyFragmentPlan, ...]:
+    """The operator's policy fragments."""
+    return load_fragments.load(settings.gateway.policy_fragments, root, file)
+
+
+def complete(plan: AzurePlan, read: tuple[PolicyFragmentPlan, ...]) -> AzurePlan:
     """The plan with the operator's policy fragments."""
-    return with_fragments(plan, settings.gateway.policy_fragments, root, file)
+    return replace(plan, gateway=replace(plan.gateway, policy_fragments=read))
 
 
 def check(plan: AzurePlan) -> None:

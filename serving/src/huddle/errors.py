@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import IntEnum, unique
+from typing import Any
 
 
 @unique
@@ -53,3 +55,21 @@ class InputError(HuddleError):
     """Wrong input, found before anything was created or started."""
 
     exit_code = ExitCode.BAD_INPUT
+
+
+def together(steps: Iterable[Callable[[], Any]]) -> list[Any]:
+    """Take every step that may refuse its input, so that a person hears of all faults at once; what each returned.
+
+    Raises:
+        InputError: with the faults of all steps, each once.
+    """
+    made: list[Any] = []
+    faults: dict[Fault, None] = {}
+    for step in steps:
+        try:
+            made.append(step())
+        except InputError as error:
+            faults |= dict.fromkeys(error.faults)
+    if faults:
+        raise InputError(*faults)
+    return made

@@ -270,3 +270,31 @@ def test_a_shape_that_no_model_has(key: str, value: int, sentence: str, data: Pa
         code, out, err = run(main.main, *command, "-s", "dev")
         assert (code, out, err.count("\n")) == (2, "", 1), err
         assert sentence in err
+
+
+def test_all_faults_of_a_stack_are_told_at_once(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
+    for name in ("system_prompt.txt", "chat_template.jinja"):
+        spoilt(name, None)(data)
+    config = changed(nodes={"quota_vcpus": 1}, gateway={"policy_fragments": {"inbound": ["a.xml", "b.xml"]}})
+    root, load_plan = write(tmp_path, config), program.load_plan
+    monkeypatch.setattr(program, "load_plan", lambda stack: load_plan(stack, root))
+    code, out, err = run(main.main, "validate", "-s", "dev")
+    assert (code, out, err.count("\n")) == (2, "", 5), err
+    for said in (
+        "nodes.",
+        "'a.xml' can't be read",
+        "'b.xml' can't be read",
+        "the system prompt of",
+        "the chat template",
+    ):
+        assert said in err
+    assert len(refused_by_the_program(monkeypatch, config).splitlines()) == 5
+
+
+def test_a_missing_shape_does_not_hide_a_missing_prompt(data: Path, run: Run) -> None:
+    no_shape(data)
+    spoilt("system_prompt.txt", None)(data)
+    code, _, err = run(main.main, "plan", "-s", "dev")
+    assert (code, err.count("\n")) == (2, 2) and "the shape of" in err and "the system prompt of" in err

@@ -163,15 +163,17 @@ async def test_f7_one_tenant_behind_the_gateway_leaves_places_to_the_others(make
         body = {**HEAVY, "n": 1, "prompt": [[1]] * inputs}
         return asyncio.create_task(wrapper.http.post("/v1/completions", json=body, headers=headers))
 
-    greedy = [ask("greedy", 4), ask("greedy", 4), ask("greedy", 4)]
-    await wrapper.until(lambda: wrapper.service.admission.waiting == 8)
-    others = [ask("other", 1), ask("third", 3)]
-    await wrapper.until(lambda: len(wrapper.engine.completions) == 3)
-    assert (wrapper.service.admission.running, wrapper.service.admission.waiting) == (8, 8)
-    assert "huddle_wrapper_in_flight 8.0" in wrapper.metrics()
-    assert "huddle_wrapper_queue_length 8.0" in wrapper.metrics()
-    for task in (*greedy, *others):
-        task.cancel()
+    tasks = [ask("greedy", 4), ask("greedy", 4), ask("greedy", 4)]
+    try:
+        await wrapper.until(lambda: wrapper.service.admission.waiting == 8)
+        tasks += [ask("other", 1), ask("third", 3)]
+        await wrapper.until(lambda: len(wrapper.engine.completions) == 3)
+        assert (wrapper.service.admission.running, wrapper.service.admission.waiting) == (8, 8)
+        assert "huddle_wrapper_in_flight 8.0" in wrapper.metrics()
+        assert "huddle_wrapper_queue_length 8.0" in wrapper.metrics()
+    finally:
+        for task in tasks:
+            task.cancel()
     await wrapper.until(lambda: wrapper.service.running == 0)
     assert (wrapper.service.admission.running, wrapper.service.admission.waiting) == (0, 0)
 

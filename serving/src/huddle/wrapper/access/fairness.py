@@ -79,7 +79,9 @@ class Places:
         bounds = self.bounds
         taken = self._taken + weight
         held = self._held.get(holder, 0) + weight
-        if taken > bounds.concurrency or (held > bounds.share and holder != UNNAMED) or holder in self._lines:
+        if taken > bounds.concurrency or (held > bounds.share and holder != UNNAMED):
+            return False
+        if self._lines and holder in self._lines:
             return False
         self._taken = taken
         self._held[holder] = held

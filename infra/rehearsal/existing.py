@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from plan.model_azure import AzurePlan
-from simulator.azure.paths import SUBSCRIPTION
-from simulator.azure.store import Resource, Store
+from simulator.azure.sdk.paths import SUBSCRIPTION
+from simulator.azure.state.store import Resource, Store
 
 _GROUP, _VNET, _SERVICE = (
     f"azure-native:{kind}"

@@ -12,7 +12,7 @@ from infra.rehearsal.record import RUN_COMMAND, VM, Change, Record, join
 from infra.rehearsal.sandbox import OnEvent, Sandbox
 from plan.model_azure import AzurePlan
 from plan.vocabulary import GatewayInbound, PublicAccess
-from simulator.azure.store import Store
+from simulator.azure.state.store import Store
 
 KEPT_WHEN_IMAGE_CHANGES = (
     "azure-native:network:NetworkInterface",

@@ -17,7 +17,7 @@ def main() -> int:
         sys.stderr.write(f"simulated azure-native: {error}\n")
         return 2
     load_only_protobufs()
-    from simulator.azure.cloud import Cloud  # noqa: PLC0415 - after load_only_protobufs
+    from simulator.azure.cloud.subscription import Cloud  # noqa: PLC0415 - after load_only_protobufs
     from simulator.azure.protocol import register  # noqa: PLC0415
 
     cloud = Cloud(settings)

@@ -16,11 +16,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
+from simulator.azure.cloud.functions import subscription_keys
 from simulator.azure.errors import SIMULATED, ArmError
-from simulator.azure.functions import subscription_keys
-from simulator.azure.redaction import MARK
 from simulator.azure.settings import from_environment
-from simulator.azure.store import Resource, State, Store
+from simulator.azure.state.redaction import MARK
+from simulator.azure.state.store import Resource, State, Store
 
 HOST: Final = "127.0.0.1"
 PAGE: Final = 100

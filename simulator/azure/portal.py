@@ -13,7 +13,7 @@ from typing import Any
 
 from simulator.azure.errors import SimulatorError
 from simulator.azure.settings import from_environment
-from simulator.azure.store import OperationRecord, State, Store
+from simulator.azure.state.store import OperationRecord, State, Store
 
 
 def overview(state: State) -> dict[str, Any]:

@@ -17,17 +17,18 @@ import grpc
 from google.protobuf import any_pb2, empty_pb2, struct_pb2
 from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc, plugin_pb2, provider_pb2, provider_pb2_grpc, status_pb2
 
-from simulator.azure import fault_injection, schema
-from simulator.azure.check import apply_defaults, failures
-from simulator.azure.cloud import Cloud, ResourceRequest
-from simulator.azure.diff import Change, Kind, diff
+from simulator.azure import fault_injection
+from simulator.azure.cloud.functions import invoke
+from simulator.azure.cloud.subscription import Cloud, ResourceRequest
 from simulator.azure.errors import SIMULATED, ArmError, InitFailedError, PlainError, SimulatorError
-from simulator.azure.functions import invoke
-from simulator.azure.naming import Autonaming, AutonamingMode
-from simulator.azure.paths import path_of
-from simulator.azure.preview import preview_outputs
-from simulator.azure.projection import imported_inputs, refreshed_inputs
-from simulator.azure.redaction import private_texts, scrub
+from simulator.azure.provider.check import apply_defaults, failures
+from simulator.azure.provider.diff import Change, Kind, diff
+from simulator.azure.provider.preview import preview_outputs
+from simulator.azure.provider.projection import imported_inputs, refreshed_inputs
+from simulator.azure.sdk import schema
+from simulator.azure.sdk.naming import Autonaming, AutonamingMode
+from simulator.azure.sdk.paths import path_of
+from simulator.azure.state.redaction import private_texts, scrub
 from simulator.plugin.values import UNKNOWN, Secret, from_wire, reveal, to_wire
 
 _KINDS: Final = {

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from simulator.azure.errors import SimulatorError
-from simulator.azure.paths import SUBSCRIPTION, TENANT
+from simulator.azure.sdk.paths import SUBSCRIPTION, TENANT
 
 STATE_VARIABLE: Final = "AZURE_SIMULATOR_STATE"
 SCALE_VARIABLE: Final = "AZURE_SIMULATOR_TIME_SCALE"

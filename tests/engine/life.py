@@ -12,7 +12,7 @@ from infra import program
 from infra.rehearsal.record import Record
 from infra.rehearsal.sandbox import Sandbox
 from plan.model_azure import AzurePlan
-from simulator.azure.store import State, Store
+from simulator.azure.state.store import State, Store
 
 
 class Life:

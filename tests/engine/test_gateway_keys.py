@@ -21,7 +21,7 @@ from simulator.apim_policies.from_plan import gateway_config_of
 from simulator.apim_policies.gateway_config import GatewayConfig
 from simulator.apim_policies.messages import Headers, Request
 from simulator.azure.arm import serve
-from simulator.azure.store import Resource, Store
+from simulator.azure.state.store import Resource, Store
 from tests.engine.life import Life
 from tests.simulator.apim_policies.lab import Lab
 from tools.deadlines import scaled

@@ -38,7 +38,7 @@ def test_a_lab_reads_what_is_there_its_own_tests_among_it(lab: Lab) -> None:
     ("changed", "called_for"),
     [
         ("README.md", set()),
-        ("simulator/azure/cloud.py", set()),
+        ("simulator/azure/cloud/subscription.py", set()),
         ("cloud_init/templates/units/huddle-vllm.service.j2", {"node", "namespaces"}),
         ("serving/src/huddle/wrapper/relay.py", {"node", "namespaces", "soak"}),
         ("tools/node_lab/guest.py", {"node"}),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from simulator.azure.paths import SUBSCRIPTION, TENANT
+from simulator.azure.sdk.paths import SUBSCRIPTION, TENANT
 
 CANARY = "CANARY"
 """Every secret that tests feed in starts with this, so that a leak is easy to see and to search for."""

@@ -13,7 +13,7 @@ from components.scope import StackScope
 from infra.program import plan_of
 from plan import stack_file
 from plan.model_azure import AzurePlan
-from simulator.azure.paths import SUBSCRIPTION
+from simulator.azure.sdk.paths import SUBSCRIPTION
 from tests.unit.recording import CANARY
 
 

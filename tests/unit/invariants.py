@@ -8,7 +8,7 @@ from typing import Any
 
 from plan.model_azure import AzurePlan
 from plan.vocabulary import SUBNETS
-from simulator.azure import schema
+from simulator.azure.sdk import schema
 from simulator.plugin.values import UNKNOWN
 from tests.unit.recording import Recorded, Recording
 
@@ -141,7 +141,7 @@ def _custom(recording: Recording) -> list[Recorded]:
 
 
 def _name(resource: Recorded) -> Any:
-    from simulator.azure.paths import path_of  # noqa: PLC0415
+    from simulator.azure.sdk.paths import path_of  # noqa: PLC0415
 
     path = path_of(schema.resource(resource.type))
     return resource.plain.get(path.name_param)

@@ -26,8 +26,9 @@ from infra.engine import offline
 from plan import stack_file
 from plan.settings.azure import LOCATION_KEY
 from plan.stack_file import secret_keys
-from simulator.azure import check, schema
-from simulator.azure.paths import path_of
+from simulator.azure.provider import check
+from simulator.azure.sdk import schema
+from simulator.azure.sdk.paths import path_of
 from simulator.plugin.values import UNKNOWN, Secret, dig, from_wire, reveal, to_wire, walk
 from tests.unit import azure_outputs
 from tests.unit.azure_outputs import CANARY, Outputs

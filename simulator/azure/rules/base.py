@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from simulator.azure.errors import ArmError
 from simulator.azure.faults import Operation
-from simulator.azure.paths import ArmPath
-from simulator.azure.redaction import digest
-from simulator.azure.schema import ResourceSchema
-from simulator.azure.store import Resource, State
+from simulator.azure.sdk.paths import ArmPath
+from simulator.azure.sdk.schema import ResourceSchema
+from simulator.azure.state.redaction import digest
+from simulator.azure.state.store import Resource, State
 
 if TYPE_CHECKING:
     from simulator.azure.faults import RunCommandFault

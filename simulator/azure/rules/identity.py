@@ -8,9 +8,9 @@ import uuid
 from typing import Any, Final
 
 from simulator.azure.errors import bad_request, conflict
-from simulator.azure.redaction import derived
 from simulator.azure.rules.base import Op, Rules, imitates
-from simulator.azure.store import Resource, State
+from simulator.azure.state.redaction import derived
+from simulator.azure.state.store import Resource, State
 
 GUID: Final = re.compile(r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$", re.IGNORECASE)
 

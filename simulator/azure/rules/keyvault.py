@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from simulator.azure.errors import ArmError, bad_request, conflict
 from simulator.azure.faults import Operation
-from simulator.azure.redaction import digest
 from simulator.azure.rules.base import Op, Rules, imitates
-from simulator.azure.store import Deleted, Resource
+from simulator.azure.state.redaction import digest
+from simulator.azure.state.store import Deleted, Resource
 from simulator.plugin.values import dig, fill
 
 DAY_S: Final = 86_400.0

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Any, ClassVar, Final
 
 from simulator.azure.errors import bad_request
-from simulator.azure.redaction import derived
 from simulator.azure.rules.base import Failure, Op, Rules, imitates
+from simulator.azure.state.redaction import derived
 from simulator.plugin.values import fill
 
 _CLOCK: Final = re.compile(r"^([01]\d|2[0-3])[0-5]\d$")

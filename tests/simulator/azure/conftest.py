@@ -7,7 +7,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from simulator.azure.cloud import Cloud
+from simulator.azure.cloud.subscription import Cloud
 from simulator.azure.protocol import register
 from simulator.azure.settings import Settings
 from tests.simulator.azure import builders

@@ -13,8 +13,8 @@ import grpc
 import yaml
 from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc, status_pb2
 
-from simulator.azure.cloud import Cloud
-from simulator.azure.store import State
+from simulator.azure.cloud.subscription import Cloud
+from simulator.azure.state.store import State
 from simulator.plugin.values import from_wire, reveal, to_wire
 
 LOCATION = "eastus"

@@ -12,10 +12,10 @@ import pytest
 from google.protobuf import empty_pb2
 from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc
 
-from simulator.azure import schema
 from simulator.azure.errors import SimulatorError
+from simulator.azure.sdk import schema
 from simulator.azure.settings import from_environment
-from simulator.azure.store import Store
+from simulator.azure.state.store import Store
 from simulator.plugin.values import from_wire, to_wire
 from tests.simulator.azure import builders as b
 

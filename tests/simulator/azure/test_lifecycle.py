@@ -12,7 +12,7 @@ import pytest
 
 from simulator.azure.errors import SimulatorError
 from simulator.azure.rules import rules_for
-from simulator.azure.store import OperationRecord, Resource, Store
+from simulator.azure.state.store import OperationRecord, Resource, Store
 from simulator.plugin.values import UNKNOWN
 from tests.simulator.azure import builders as b
 from tests.simulator.azure.engine import PartialError, RefusedError

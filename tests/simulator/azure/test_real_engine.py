@@ -12,7 +12,7 @@ from pulumi import automation
 from pulumi_azure_native import compute, network, resources
 
 from infra import engine
-from simulator.azure.store import State, Store
+from simulator.azure.state.store import State, Store
 from tests.simulator.azure import builders as b
 
 CANARY = "CANARY-engine-secret"

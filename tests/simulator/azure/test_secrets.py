@@ -5,7 +5,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from simulator.azure import redaction
+from simulator.azure.state import redaction
 from simulator.plugin.values import UNKNOWN, Secret, from_wire, reveal, to_wire
 from tests.simulator.azure import builders as b
 from tests.simulator.azure.engine import PartialError, RefusedError

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from simulator.azure.store import Resource, Store
+from simulator.azure.state.store import Resource, Store
 
 if __name__ == "__main__":
     store = Store(Path(sys.argv[1]))

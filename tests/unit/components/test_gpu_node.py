@@ -13,7 +13,7 @@ from pulumi_azure_native import network
 
 from components.gpu_node import REPLACING_CHANGES, GpuNode, GpuNodeArgs
 from plan.model_azure import AzurePlan
-from simulator.azure import schema
+from simulator.azure.sdk import schema
 from simulator.plugin.values import UNKNOWN
 from tests.unit.builders import arm_id, plan, scope
 from tests.unit.recording import Recorded, Recording, run_program

@@ -10,7 +10,7 @@ import pytest
 
 from components.secrets import Secrets, SecretsArgs
 from plan.secrets import Secret as StackSecret
-from simulator.azure.paths import TENANT
+from simulator.azure.sdk.paths import TENANT
 from simulator.plugin.values import UNKNOWN, Secret
 from tests.unit.builders import arm_id, plan, scope, secret
 from tests.unit.recording import CANARY, Recording, assert_no_canary_outside_secrets, run_program

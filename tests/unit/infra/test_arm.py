@@ -15,7 +15,7 @@ from infra.operations import arm
 from infra.operations import arm_gateway as gateway
 from plan.vocabulary import KeyName
 from simulator.azure.arm import serve
-from simulator.azure.store import Resource, Store
+from simulator.azure.state.store import Resource, Store
 
 GATEWAY = "/subscriptions/0/resourceGroups/g/providers/Microsoft.ApiManagement/service/gw"
 NAMES = [f"p{number:02}" for number in range(7)]

@@ -18,7 +18,7 @@ from infra.operations import arm, failures
 from infra.operations import stack_outputs as live_stack
 from infra.program import load_plan
 from simulator.azure.arm import serve
-from simulator.azure.store import Resource, Store
+from simulator.azure.state.store import Resource, Store
 
 GATEWAY = "/subscriptions/0/resourceGroups/g/providers/Microsoft.ApiManagement/service/gw"
 

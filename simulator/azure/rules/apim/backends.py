@@ -7,14 +7,14 @@ import re
 from typing import Any, ClassVar, Final
 
 from simulator.azure.errors import ArmError, bad_request
-from simulator.azure.redaction import derived
 from simulator.azure.rules.apim.entities import Entity, require_quiet_service
 from simulator.azure.rules.apim.names import absolute, named_values_by_display_name, service_of, used_by
 from simulator.azure.rules.apim.policy_xml import NAMED_VALUE, validation_error
 from simulator.azure.rules.apim.service import tier_of
 from simulator.azure.rules.base import Op, imitates
 from simulator.azure.rules.identity import holds_role
-from simulator.azure.store import Resource
+from simulator.azure.state.redaction import derived
+from simulator.azure.state.store import Resource
 from simulator.plugin.values import dig, fill, walk
 
 _DISPLAY_NAME: Final = re.compile(r"^[A-Za-z0-9._-]{1,256}$")

@@ -17,7 +17,7 @@ from simulator.azure.errors import ArmError, bad_request, conflict
 from simulator.azure.rules.apim.names import absolute, relative, service_of, used_by
 from simulator.azure.rules.apim.service import lock_of
 from simulator.azure.rules.base import Op, Rules, imitates
-from simulator.azure.store import Resource
+from simulator.azure.state.store import Resource
 from simulator.plugin.values import dig, fill
 
 _METHODS: Final = ("get", "put", "post", "delete", "patch", "head", "options", "trace")

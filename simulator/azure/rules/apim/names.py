@@ -7,7 +7,7 @@ from typing import Any
 
 from simulator.azure.errors import ArmError, bad_request
 from simulator.azure.rules.base import Op
-from simulator.azure.store import Resource, State
+from simulator.azure.state.store import Resource, State
 
 _SERVICE = re.compile(r"^(.*/providers/Microsoft\.ApiManagement/service/[^/]+)", re.IGNORECASE)
 

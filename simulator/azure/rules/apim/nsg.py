@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from simulator.azure.rules.network import subnets
-from simulator.azure.store import State
+from simulator.azure.state.store import State
 from simulator.plugin.values import dig
 
 

@@ -17,7 +17,7 @@ from simulator.azure.rules.apim.nsg import missing_rule
 from simulator.azure.rules.base import Op, Rules, imitates
 from simulator.azure.rules.compute.vm import fill_identity
 from simulator.azure.rules.network import subnets
-from simulator.azure.store import Deleted, Resource
+from simulator.azure.state.store import Deleted, Resource
 from simulator.plugin.values import dig, fill
 
 SOFT_DELETE_S: Final = 48 * 3600.0

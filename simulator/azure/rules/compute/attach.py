@@ -13,7 +13,7 @@ from simulator.azure.errors import bad_request, conflict
 from simulator.azure.rules.base import Op
 from simulator.azure.rules.compute.disk import FLEXIBLE, attached_to
 from simulator.azure.rules.compute.sizes import size_of
-from simulator.azure.store import Resource
+from simulator.azure.state.store import Resource
 from simulator.plugin.values import dig
 
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from simulator.azure.errors import ArmError, bad_request, conflict
-from simulator.azure.redaction import derived
 from simulator.azure.rules.base import Op, Rules, imitates
-from simulator.azure.store import Resource, State
+from simulator.azure.state.redaction import derived
+from simulator.azure.state.store import Resource, State
 from simulator.plugin.values import dig
 
 FLEXIBLE: Final = frozenset({"PremiumV2_LRS", "UltraSSD_LRS"})

@@ -11,7 +11,7 @@ from typing import Final
 from simulator.azure.errors import ArmError
 from simulator.azure.rules.base import Op
 from simulator.azure.rules.compute.sizes import family_of, vcpus_of
-from simulator.azure.store import State
+from simulator.azure.state.store import State
 from simulator.plugin.values import dig
 
 REGIONAL: Final = "cores"

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final
 
 from simulator.azure.errors import ArmError, bad_request, conflict
 from simulator.azure.rules.base import Op, Rules, imitates
-from simulator.azure.store import Resource
+from simulator.azure.state.store import Resource
 from simulator.plugin.values import dig
 
 _MAX_TIMEOUT_S: Final = 5_400  # 90 minutes, the platform's limit for managed run commands

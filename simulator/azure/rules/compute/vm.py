@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from simulator.azure.errors import ArmError, bad_request, conflict
-from simulator.azure.redaction import derived
 from simulator.azure.rules.base import Op, Rules, imitates
 from simulator.azure.rules.compute import attach, quota, vm_profile
 from simulator.azure.rules.compute.disk import disk_busy, lock_of, refresh_attachment
 from simulator.azure.rules.compute.sizes import exists, size_of
-from simulator.azure.store import Resource, State
+from simulator.azure.state.redaction import derived
+from simulator.azure.state.store import Resource, State
 from simulator.plugin.values import dig, fill
 
 _NO_RESERVATION: Final = ("standard_nc40ads_h100", "standard_nc80adis_h100", "standard_nd")

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from simulator.azure.errors import bad_request, conflict
-from simulator.azure.redaction import digest
 from simulator.azure.rules.base import Op
+from simulator.azure.state.redaction import digest
 from simulator.plugin.values import dig, fill
 
 # Properties an update may repeat but not change, and the name Azure uses in the refusal.

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final
 
 from simulator.azure.errors import ArmError, bad_request, conflict
-from simulator.azure.redaction import derived
 from simulator.azure.rules.base import Failure, Op, Rules, imitates
 from simulator.azure.rules.network import subnets
-from simulator.azure.store import Resource
+from simulator.azure.state.redaction import derived
+from simulator.azure.state.store import Resource
 from simulator.plugin.values import dig, fill
 
 _BASTION_ORDER: Final = ("Developer", "Basic", "Standard", "Premium")

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Final
 
 from simulator.azure.errors import ArmError, bad_request
-from simulator.azure.redaction import derived
 from simulator.azure.rules.base import Op, Rules, imitates
 from simulator.azure.rules.network import subnets
-from simulator.azure.store import Resource, State
+from simulator.azure.state.redaction import derived
+from simulator.azure.state.store import Resource, State
 from simulator.plugin.values import dig, fill
 
 # Simulated public addresses come from TEST-NET-3 (RFC 5737): never anybody's.

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from simulator.azure.errors import ArmError
-from simulator.azure.paths import ARM_ID
-from simulator.azure.store import State
+from simulator.azure.sdk.paths import ARM_ID
+from simulator.azure.state.store import State
 from simulator.plugin.values import dig, walk
 
 if TYPE_CHECKING:

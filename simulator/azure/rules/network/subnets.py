@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from simulator.azure.errors import ArmError, bad_request
-from simulator.azure.store import Resource, State
+from simulator.azure.state.store import Resource, State
 
 Network = ipaddress.IPv4Network
 RESERVED_PER_SUBNET: Final = 5  # network, gateway, two for DNS, broadcast (Microsoft's virtual network FAQ)

@@ -8,10 +8,10 @@ from copy import deepcopy
 from typing import Any, ClassVar
 
 from simulator.azure.errors import ArmError, bad_request
-from simulator.azure.redaction import derived
 from simulator.azure.rules.base import Op, Rules, imitates
 from simulator.azure.rules.network import references, subnets
-from simulator.azure.store import Resource
+from simulator.azure.state.redaction import derived
+from simulator.azure.state.store import Resource
 from simulator.plugin.values import dig, fill
 
 

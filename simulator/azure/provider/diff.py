@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from enum import UNIQUE, StrEnum, verify
 from typing import Any, Final
 
-from simulator.azure.naming import CREATE_BEFORE_DELETE
-from simulator.azure.paths import path_of
-from simulator.azure.schema import ResourceSchema
+from simulator.azure.sdk.naming import CREATE_BEFORE_DELETE
+from simulator.azure.sdk.paths import path_of
+from simulator.azure.sdk.schema import ResourceSchema
 from simulator.plugin.values import reveal
 
 FORCE_NEW: Final[dict[str, frozenset[str]]] = {

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from simulator.azure.errors import PlainError
-from simulator.azure.schema import ResourceSchema
+from simulator.azure.sdk.schema import ResourceSchema
 
 SUBSCRIPTION: Final = "00000000-0000-0000-0000-000000000000"
 TENANT: Final = "11111111-1111-1111-1111-111111111111"

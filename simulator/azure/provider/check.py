@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final
 
-from simulator.azure import schema
-from simulator.azure.naming import CREATE_BEFORE_DELETE, Autonaming, auto_name
-from simulator.azure.paths import path_of
 from simulator.azure.rules import rules_for
 from simulator.azure.rules.names import violations
-from simulator.azure.schema import ANY, Arr, EnumRef, Map, Obj, OneOf, Prim, Properties, ResourceSchema, TypeExpr
+from simulator.azure.sdk import schema
+from simulator.azure.sdk.naming import CREATE_BEFORE_DELETE, Autonaming, auto_name
+from simulator.azure.sdk.paths import path_of
+from simulator.azure.sdk.schema import ANY, Arr, EnumRef, Map, Obj, OneOf, Prim, Properties, ResourceSchema, TypeExpr
 from simulator.plugin.values import UNKNOWN, Secret, reveal
 
 _INTERNAL: Final = frozenset({CREATE_BEFORE_DELETE, "azureApiVersion"})

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from simulator.azure import schema
-from simulator.azure.schema import ANY, Arr, Map, Obj, OneOf, Properties, ResourceSchema, TypeExpr
+from simulator.azure.sdk import schema
+from simulator.azure.sdk.schema import ANY, Arr, Map, Obj, OneOf, Properties, ResourceSchema, TypeExpr
 from simulator.plugin.values import UNKNOWN, Secret
 
 _STABLE: Final = ("name", "location")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from simulator.azure.errors import ArmError
+from simulator.azure.fault_injection.outcome import InjectedFault
 from simulator.azure.faults import (
     CapacityCode,
     CapacityFault,
@@ -16,7 +17,6 @@ from simulator.azure.faults import (
     load,
     matching,
 )
-from simulator.azure.injected_fault import InjectedFault
 from simulator.azure.rules.base import Op
 from simulator.azure.rules.compute.quota import exceeded
 from simulator.azure.rules.compute.sizes import family_of, vcpus_of

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
-from simulator.azure import schema
-from simulator.azure.cloud import Cloud
+from simulator.azure.cloud.invokes import function, invoke
+from simulator.azure.cloud.subscription import Cloud
 from simulator.azure.errors import not_found
-from simulator.azure.invokes import function, invoke
-from simulator.azure.paths import path_of
-from simulator.azure.redaction import MARK, derived
-from simulator.azure.store import Resource
+from simulator.azure.sdk import schema
+from simulator.azure.sdk.paths import path_of
+from simulator.azure.state.redaction import MARK, derived
+from simulator.azure.state.store import Resource
 
 
 def _find(cloud: Cloud, key: str, args: Mapping[str, Any]) -> tuple[Resource, str]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import UNIQUE, StrEnum, verify
 from typing import Any, Final
 
-from simulator.azure.paths import ArmPath
+from simulator.azure.sdk.paths import ArmPath
 
 CREATE_BEFORE_DELETE: Final = "__createBeforeDelete"
 _UUID_PARAMS: Final = frozenset({"roleAssignmentName", "roleDefinitionId"})

@@ -13,19 +13,19 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from simulator.azure import fault_injection
-from simulator.azure.check import open_enum_errors
-from simulator.azure.diff import normal_location
+from simulator.azure.cloud.outputs import build_outputs
 from simulator.azure.errors import ArmError, InitFailedError, PlainError, conflict, not_found
+from simulator.azure.fault_injection.outcome import InjectedFault
 from simulator.azure.faults import Operation
-from simulator.azure.injected_fault import InjectedFault
-from simulator.azure.outputs import build_outputs
-from simulator.azure.paths import group_of, parent_of, path_of
-from simulator.azure.redaction import mark, private_texts, redact, restore, scrub, secret_texts
+from simulator.azure.provider.check import open_enum_errors
+from simulator.azure.provider.diff import normal_location
 from simulator.azure.rules import Op, rules_for
 from simulator.azure.rules.network import references
-from simulator.azure.schema import ResourceSchema
+from simulator.azure.sdk.paths import group_of, parent_of, path_of
+from simulator.azure.sdk.schema import ResourceSchema
 from simulator.azure.settings import Settings
-from simulator.azure.store import OperationRecord, Resource, State, Store, now
+from simulator.azure.state.redaction import mark, private_texts, redact, restore, scrub, secret_texts
+from simulator.azure.state.store import OperationRecord, Resource, State, Store, now
 from simulator.plugin.values import Secret, reveal
 
 # Open enums whose list in the SDK is behind the service (docs/facts/pulumi.md#enums-behind-the-service).

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any, Final
 
-from simulator.azure import schema
-from simulator.azure.schema import Arr, Map, Obj, OneOf, Properties, ResourceSchema, TypeExpr
+from simulator.azure.sdk import schema
+from simulator.azure.sdk.schema import Arr, Map, Obj, OneOf, Properties, ResourceSchema, TypeExpr
 from simulator.plugin.values import Secret, reveal
 
 # Collections that can also be managed as resources of their own: unset ones are neither sent nor read into the inputs.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from simulator.azure.injected_fault import InjectedFault
+from simulator.azure.fault_injection.outcome import InjectedFault
 from simulator.azure.settings import FAULTS_VARIABLE
 
 if TYPE_CHECKING:
@@ -38,6 +38,6 @@ def apply(op: Op, names: tuple[str, ...]) -> InjectedFault:
     op.state.quota["*"] = {}
     if not are_possible():
         return InjectedFault()
-    from simulator.azure import fault_effects  # noqa: PLC0415 - see above
+    from simulator.azure.fault_injection import effects  # noqa: PLC0415 - see above
 
-    return fault_effects.apply(op, names)
+    return effects.apply(op, names)

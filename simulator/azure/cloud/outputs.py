@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
-from simulator.azure.diff import normal_location
-from simulator.azure.redaction import derived
+from simulator.azure.provider.diff import normal_location
 from simulator.azure.rules import rules_for
 from simulator.azure.rules.base import Op
+from simulator.azure.state.redaction import derived
 from simulator.plugin.values import fill
 
 

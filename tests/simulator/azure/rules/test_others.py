@@ -2,10 +2,11 @@
 
 import pytest
 
-from simulator.azure import portal, schema
+from simulator.azure import portal
 from simulator.azure.errors import SimulatorError
-from simulator.azure.paths import TEMPLATES, path_of
 from simulator.azure.rules import imitated
+from simulator.azure.sdk import schema
+from simulator.azure.sdk.paths import TEMPLATES, path_of
 from simulator.plugin.values import Secret
 from tests.simulator.azure import builders as b
 from tests.simulator.azure.engine import RefusedError

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from simulator.azure import schema
-from simulator.azure.cloud import Cloud
+from simulator.azure.cloud.subscription import Cloud
 from simulator.azure.errors import PlainError, not_found
-from simulator.azure.paths import path_of
-from simulator.azure.redaction import MARK
+from simulator.azure.sdk import schema
+from simulator.azure.sdk.paths import path_of
+from simulator.azure.state.redaction import MARK
 from simulator.plugin.values import transform
 
 Function = Callable[[Cloud, Mapping[str, Any]], dict[str, Any]]

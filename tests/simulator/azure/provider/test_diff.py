@@ -5,8 +5,8 @@ import pytest
 from hypothesis import strategies as st
 from pulumi.runtime.proto import provider_pb2
 
-from simulator.azure import schema
-from simulator.azure.diff import diff
+from simulator.azure.provider.diff import diff
+from simulator.azure.sdk import schema
 from simulator.plugin.values import UNKNOWN, Secret
 from tests.simulator.azure import builders as b
 from tests.simulator.azure.engine import Made

@@ -1,0 +1,1 @@
+"""What Azure does with a request: operations on resources, their outputs, functions."""

@@ -1,0 +1,1 @@
+"""What the Python SDK and azure-native say about resources: types, ARM ids, automatic names."""

@@ -1,0 +1,1 @@
+"""The simulated subscription's file, and how secrets stay out of it."""

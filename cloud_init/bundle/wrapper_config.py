@@ -9,10 +9,11 @@ from cloud_init.bundle.prompts import PromptFile
 from huddle.probe import verdict
 from plan.model import FleetPlan, NodePlan
 from plan.ports import WRAPPER_METRICS_PORT
+from plan.vocabulary import Segment
 
 CURRENT = "/opt/huddle/current"
 """The link to the bundle that serves now: paths in configuration go through it, so that they survive an update."""
-RELOADABLE = ("models", "products")
+RELOADABLE = ("models", "products", "gateway_addresses")
 """What the wrapper reads again on SIGHUP, without dropping a stream."""
 
 
@@ -25,6 +26,7 @@ def wrapper_config(plan: FleetPlan, node: NodePlan) -> dict[str, Any]:
         "metrics_listen": f"127.0.0.1:{WRAPPER_METRICS_PORT}",
         "upstream": f"http://127.0.0.1:{plan.serving.vllm_port}",
         "probe_verdict_file": str(verdict.PATH),
+        "gateway_addresses": [str(plan.callers[Segment.GATEWAY])],
         "models": {name: _prompt(prompt) | _priority(name) for name, prompt in here.items()},
         "products": {
             product.id: {

@@ -39,7 +39,7 @@ def backend(chunks: int, interval_ms: float) -> Iterator[int]:
     """Run the fake backend; gives its port on 127.0.0.1."""
     port = reserve_port()
     argv = [sys.executable, str(HERE / "backend.py"), "--port", str(port)]
-    with _process([*argv, "--chunks", str(chunks), "--interval-ms", str(interval_ms)], port, 10):
+    with running([*argv, "--chunks", str(chunks), "--interval-ms", str(interval_ms)], port, 10):
         yield port
 
 
@@ -70,7 +70,7 @@ def subject(name: str, backend_port: int, directory: Path, workers: int, model: 
         argv = [program, "--config", configuration, "--host", "127.0.0.1", "--port", str(port), "--num_workers", "1"]
     else:
         raise ValueError(f"no subject is called {name!r}")
-    with _process(argv, port, 120, log=directory / f"{name}.log") as pid:
+    with running(argv, port, 120, log=directory / f"{name}.log") as pid:
         time.sleep(1)
         yield Subject(name, port, (pid, *_children(pid)))
 
@@ -112,7 +112,8 @@ def _render(name: str, directory: Path, places: dict[str, object]) -> Path:
 
 
 @contextlib.contextmanager
-def _process(argv: list[str], port: int, ready_s: float, log: Path | None = None) -> Iterator[int]:
+def running(argv: list[str], port: int, ready_s: float, log: Path | None = None) -> Iterator[int]:
+    """Run a program that listens on a port of 127.0.0.1 until the end of the block; gives its process id."""
     environment = os.environ | {"PYTHONUNBUFFERED": "1", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
     with (log or Path(os.devnull)).open("w") as output:
         # A process group, not a session: Linux shares the CPU between sessions first (autogroups), which would

@@ -139,7 +139,7 @@ async def test_a_connection_that_cannot_be_checked_does_not_end_the_timeouts(
             pass
 
     broken: Any = Broken()
-    wrapper.service._connections.add(broken)
+    wrapper.service.connected(broken, None)
     await wrapper.until(lambda: 'task_deaths_total{task="tick"}' in wrapper.metrics())
-    wrapper.service._connections.discard(broken)
+    wrapper.service.disconnected(broken)
     assert b"408" in await wrapper.raw(b"GET /health HTTP/1.1\r\n", timeout=20)

@@ -48,7 +48,7 @@ def sentences(text: str, tmp_path: Path, **overrides: Any) -> tuple[str, ...]:
         (
             MODELS + "limits:\n  zzz: 1\n",
             4,
-            "limits.zzz: is not a known key; allowed: body_bytes, buffered_bytes, caller_share",
+            "limits.zzz: is not a known key; allowed: body_bytes, buffered_bytes, buffered_bytes_per_caller,",
         ),
         (
             MODELS + "products:\n  p:\n    keys: [{name: a, hash: x}]\n",

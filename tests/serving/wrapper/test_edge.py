@@ -224,9 +224,12 @@ async def test_a_client_that_never_reads_is_cut(make_wrapper: MakeWrapper) -> No
 
 
 async def test_more_connections_than_allowed_are_closed(make_wrapper: MakeWrapper) -> None:
+    """Those that have a request are never closed for a newcomer."""
     wrapper = await make_wrapper(limits={"connections": 5})
     open_ones = [await wrapper.connect() for _ in range(5)]
-    await wrapper.until(lambda: len(wrapper.service._connections) == 5)
+    for _, other in open_ones:
+        other.write(f"{HEAD}content-length: 100\r\n\r\n".encode())
+    await wrapper.until(lambda: len(wrapper.service._seats._idle) == 0 and len(wrapper.service._seats) == 5)
     reader, writer = await wrapper.connect()
     with pytest.raises(ConnectionError):
         writer.write(GOOD.encode())
@@ -237,16 +240,16 @@ async def test_more_connections_than_allowed_are_closed(make_wrapper: MakeWrappe
 
 
 async def test_all_bodies_together_are_bounded(make_wrapper: MakeWrapper) -> None:
-    wrapper = await make_wrapper(limits={"buffered_bytes": 100_000})
-    half = f"{HEAD}content-length: 90000\r\n\r\n".encode() + b" " * 60_000
+    wrapper = await make_wrapper(limits={"buffered_bytes": 160_000, "body_bytes": 120_000})
+    half = f"{HEAD}content-length: 120000\r\n\r\n".encode() + b" " * 100_000
     _, holder = await wrapper.connect()
     holder.write(half)
-    await wrapper.until(lambda: wrapper.service._buffered > 60_000)
+    await wrapper.until(lambda: wrapper.service.ledger.held == 100_000)
     answer = await wrapper.raw(half)
     assert answer.startswith(b"HTTP/1.1 503")
     assert b"retry-after" in answer
     holder.close()
-    await wrapper.until(lambda: wrapper.service._buffered == 0)
+    await wrapper.until(lambda: wrapper.service.ledger.held == 0)
     assert (await wrapper.chat()).status_code == 200
 
 

@@ -69,7 +69,7 @@ def test_what_is_not_strict_json_is_a_400(case: str) -> None:
 
 
 @pytest.mark.parametrize("opening", ["[", '{"a":'])
-@pytest.mark.parametrize("depth", [65, 1_000, 100_000])
+@pytest.mark.parametrize("depth", [65, 1_000, 10_000])
 def test_deep_nesting_is_a_400(opening: str, depth: int) -> None:
     body = '{"model": "m", "metadata": ' + opening * depth
     assert refusal(body.encode()).status == 400

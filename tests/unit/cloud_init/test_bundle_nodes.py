@@ -20,7 +20,7 @@ from huddle import registry
 from huddle.headers import BACKEND_KEY_HEADER, PROMPT_HASH_HEADER
 from huddle.launch.cli import app as launch
 from huddle.wrapper.config import WrapperConfig
-from plan.vocabulary import Topology
+from plan.vocabulary import Segment, Topology
 from tests.unit import stack_values
 from tests.unit.cloud_init import rendered
 from tests.unit.cloud_init.rendered import HEAD, KINDS, WORKER, built, environment, launch_words, node_json, plans
@@ -126,6 +126,7 @@ def test_the_wrapper_understands_its_configuration(kind: str) -> None:
         assert config.listen == f"{node.address}:{plan.serving.wrapper_port}"
         assert config.upstream == f"http://127.0.0.1:{plan.serving.vllm_port}"
         assert config.authentication is True
+        assert config.gateway_addresses == (plan.callers[Segment.GATEWAY],)
         files = [
             *(model.system_prompt_file for model in config.models.values()),
             *(product.system_prompt_file for product in config.products.values()),

@@ -9,7 +9,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    IPvAnyNetwork,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from huddle import yaml_source
 from huddle.errors import InputError
@@ -17,6 +26,7 @@ from huddle.findings import findings, sentence
 from huddle.forms import Form
 from huddle.wrapper.body.fields import PRIORITY_MAX
 from huddle.wrapper.body.prompts import ClientSystem
+from huddle.wrapper.http.ledger import large_room
 from huddle.wrapper.http.upstream import Address
 
 DEFAULT_PATH: Final = Path("/etc/huddle/wrapper.yaml")
@@ -125,7 +135,12 @@ class ProductConfig(Section):
 class LimitsConfig(Section):
     """Sizes and counts. Over them, a request is refused."""
 
-    connections: int = Field(4_096, ge=1, description="Open client connections.")
+    connections: int = Field(
+        4_096, ge=1, description="Open client connections; an eighth is kept for loopback and gateway_addresses."
+    )
+    connections_per_address: int = Field(
+        1_024, ge=1, description="Those of one address (of IPv6: one /64), but for loopback and gateway_addresses."
+    )
     concurrency: int = Field(
         1_024, ge=1, description="Sequences at the engine at the same time; a request has inputs x n of them."
     )
@@ -137,11 +152,24 @@ class LimitsConfig(Section):
     headers: int = Field(64, ge=8)
     target_bytes: int = Field(2_048, ge=64)
     body_bytes: int = Field(8_388_608, ge=1_024, description="One request's body.")
-    buffered_bytes: int = Field(67_108_864, ge=1_024, description="All request bodies in memory together.")
+    buffered_bytes: int = Field(
+        536_870_912,
+        ge=1_024,
+        description="All request bodies until the engine's first byte, and all answers that wait for their reader; "
+        "an eighth is kept for those up to 64 KiB.",
+    )
+    buffered_bytes_per_caller: int = Field(
+        134_217_728, ge=1_024, description="Those of one caller (a key's holder, or the gateway's tenant)."
+    )
     n: int = Field(8, ge=1)
     output_tokens: int = Field(32_768, ge=1)
     messages: int = Field(1_024, ge=1)
     inputs: int = Field(2_048, ge=1, description="Texts in one embeddings or completions request.")
+    prompt_copies_bytes: int = Field(
+        2_097_152,
+        ge=1,
+        description="System prompts that the texts of one completions request get together; one may have any.",
+    )
     media: int = Field(16, ge=0, description="Images, sounds and films in one request.")
     tools: int = Field(128, ge=0)
     stop: int = Field(16, ge=0)
@@ -212,6 +240,9 @@ class WrapperConfig(Section):
     )
     authentication: bool = Field(True, description="May only be false when listening on loopback.")
     workers: int = Field(1, ge=1, le=64, description="Processes that share the port; limits are divided among them.")
+    gateway_addresses: tuple[IPvAnyNetwork, ...] = Field(
+        (), description="The gateway's networks (CIDR): no share of connections holds for them, and room is kept."
+    )
     media_url_prefixes: tuple[str, ...] = Field(
         (), description="Where the engine may fetch media from (`https://host/path/`); data: URLs are always allowed."
     )
@@ -258,6 +289,12 @@ class WrapperConfig(Section):
                 value = getattr(product, limit)
                 if value is not None and value < self.workers:
                     raise ValueError(f"products.{name}.{limit}: {value} cannot be divided among {self.workers} workers")
+        held = min(large_room(self.limits.buffered_bytes), self.limits.buffered_bytes_per_caller) // self.workers
+        if self.limits.body_bytes > held:
+            raise ValueError(
+                f"limits.body_bytes: {self.limits.body_bytes} is more than one caller may hold in one worker ({held}); "
+                "raise limits.buffered_bytes and limits.buffered_bytes_per_caller, or lower limits.body_bytes"
+            )
         names = [key.sha256 for product in self.products.values() for key in product.keys]
         if len(set(names)) != len(names):
             raise ValueError("products: one key is given to two holders; every key has one")

@@ -5,7 +5,7 @@ Why a client that leaves must reach the engine: docs/facts/vllm-and-ray.md#clien
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import UNIQUE, StrEnum, verify
 from typing import Final, Protocol
 
@@ -13,8 +13,9 @@ from huddle.headers import OVERHEAD_HEADER, PROMPT_HASH_HEADER, PROMPT_ID_HEADER
 from huddle.wrapper.access import auth
 from huddle.wrapper.access.admission import Admission
 from huddle.wrapper.access.compilation import Compilations, Leave
-from huddle.wrapper.access.limits import LimitError, Reservation, Subscriber
+from huddle.wrapper.access.limits import Arrival, LimitError, Reservation, Subscriber
 from huddle.wrapper.body.compile_cost import Compiling
+from huddle.wrapper.body.effort import INLINE_NS, effort_ns
 from huddle.wrapper.body.prepare import Prepared
 from huddle.wrapper.engine import errors as engine_errors
 from huddle.wrapper.engine.usage import BodyMeter, StreamMeter, Usage
@@ -25,6 +26,7 @@ from huddle.wrapper.observability.logs import LogWriter
 from huddle.wrapper.observability.metrics import Metrics, of
 from huddle.wrapper.routes import Route
 from huddle.wrapper.runtime import Runtime
+from huddle.wrapper.workbench import Workbench
 
 _THREAD_BYTES: Final = 256 * 1024  # a larger body is prepared in a thread, to keep the streams flowing
 _KEEPALIVE: Final = b": keep-alive\n\n"
@@ -55,6 +57,8 @@ class Admitted:
     caller: auth.Caller
     request_id: str
     runtime: Runtime
+    subscriber: Subscriber | None = None  # None where limits are the gateway's business
+    arrival: Arrival | None = None
 
 
 @dataclass(slots=True)
@@ -76,9 +80,7 @@ class ExchangeService(Protocol):
     admission: Admission
     compilations: Compilations
     pool: UpstreamPool
-
-    def subscriber(self, admitted: Admitted) -> Subscriber | None:
-        """The limits to hold a request to; None where they are the gateway's business."""
+    workbench: Workbench
 
     def finished(
         self, exchange: "Exchange", how: End, usage: Usage | None, refusal: RequestError | None, now: float
@@ -107,7 +109,6 @@ class Exchange:
         self._clock = service.clock
         self._holder = (admitted.caller.product, admitted.caller.tenant)
         self._sequences = 1
-        self._subscriber: Subscriber | None = None
         self._reservation: Reservation | None = None
         self._leave: Leave | None = None
         self._entered_at: float | None = None
@@ -127,7 +128,7 @@ class Exchange:
     def start(self) -> None:
         """Go as far as possible at once, which is mostly all the way; a task does what has to wait."""
         try:
-            if self.bytes_in <= _THREAD_BYTES:
+            if self.bytes_in <= _THREAD_BYTES and effort_ns(self._body) <= INLINE_NS:
                 self._take(self._prepare())
                 if not self._must_compile() and self.service.admission.try_enter(self._holder, self._sequences):
                     self._entered_at = self._clock()
@@ -141,7 +142,7 @@ class Exchange:
     async def _wait(self) -> None:
         try:
             if self.prepared is None:
-                self._take(await asyncio.to_thread(self._prepare))
+                self._take(await self.service.workbench.run(self._prepare))
             if self._entered_at is None:
                 waited_from = self._clock()
                 if self._must_compile():
@@ -171,10 +172,13 @@ class Exchange:
         self.prepared = prepared
         self._sequences = prepared.sequences
         self._body = b""
-        self.connection.release_body()
-        self._subscriber = self.service.subscriber(self.admitted)
-        if self._subscriber is not None:
-            self._reservation = self._subscriber.reserve(prepared.reserve_tokens, prepared.sequences, self._clock())
+        self.connection.holding.hold(len(prepared.body))
+        if self.admitted.arrival is not None:
+            self.admitted.arrival.end()
+        if self.admitted.subscriber is not None:
+            self._reservation = self.admitted.subscriber.reserve(
+                prepared.reserve_tokens, prepared.sequences, self._clock()
+            )
 
     def _send(self, upstream: UpstreamConnection) -> None:
         self._sent_at = self._heard_at = self._clock()
@@ -182,7 +186,8 @@ class Exchange:
         self._upstream = upstream
         if self._leave is not None:
             self._leave.sent()
-        upstream.send(self._request(), self)
+        assert self.prepared is not None  # noqa: S101 - _take has run
+        upstream.send(self._request_head(), self.prepared.body, self)
 
     def _failed(self, error: Exception) -> None:
         if isinstance(error, RequestError):
@@ -191,8 +196,8 @@ class Exchange:
             self.service.fault(error, self.admitted.request_id)
             self._refuse(RequestError(500, "internal_error", "the wrapper failed; the request id is in the log"))
 
-    def _request(self) -> bytes:
-        assert self.prepared is not None  # noqa: S101 - _prepare has run
+    def _request_head(self) -> bytes:
+        assert self.prepared is not None  # noqa: S101 - _take has run
         runtime, body = self.admitted.runtime, self.prepared.body
         key = f"authorization: Bearer {runtime.upstream_key}\r\n" if runtime.upstream_key else ""
         head = (
@@ -200,7 +205,7 @@ class Exchange:
             f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
             f"{REQUEST_ID_HEADER}: {self.admitted.request_id}\r\n{key}\r\n"
         )
-        return head.encode("latin-1") + body
+        return head.encode("latin-1")
 
     # -- the answer: upstream.Sink --
 
@@ -208,6 +213,7 @@ class Exchange:
         """The engine has begun to answer."""
         now = self._heard_at = self._clock()
         self._answer_begun = True
+        self._let_go()  # now the request is never sent again
         if head.status != 200:
             self.first_byte_at = now
             if self._leave is not None:
@@ -278,6 +284,11 @@ class Exchange:
             self._task = self.service.loop.create_task(self._again())
             return
         self._upstream_fault(refusal)
+
+    def _let_go(self) -> None:
+        assert self.prepared is not None  # noqa: S101 - it was sent
+        self.prepared = replace(self.prepared, body=b"")
+        self.connection.holding.hold(0)
 
     async def _again(self) -> None:
         try:
@@ -406,8 +417,10 @@ class Exchange:
         if self._entered_at is not None:
             self.service.admission.leave(self._holder, self._sequences, now - self._entered_at)
         usage = self._meter.usage
-        if self._subscriber is not None and self._reservation is not None:
-            self._subscriber.settle(self._reservation, self._charge(usage, refusal), now)
+        if self.admitted.arrival is not None:
+            self.admitted.arrival.end()
+        if self.admitted.subscriber is not None and self._reservation is not None:
+            self.admitted.subscriber.settle(self._reservation, self._charge(usage, refusal), now)
         self.service.finished(self, how, usage, refusal, now)
 
     def _charge(self, usage: Usage | None, refusal: RequestError | None) -> int | None:

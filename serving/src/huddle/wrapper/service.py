@@ -17,20 +17,23 @@ from huddle.wrapper import runtime as runtimes
 from huddle.wrapper.access.admission import Admission
 from huddle.wrapper.access.auth import Caller, Via
 from huddle.wrapper.access.compilation import Compilations
-from huddle.wrapper.access.limits import Subscriber
+from huddle.wrapper.access.limits import Arrival, LimitError, Subscriber
 from huddle.wrapper.background import Background, place
 from huddle.wrapper.config import WrapperConfig
 from huddle.wrapper.engine.probe import EngineProbe
 from huddle.wrapper.engine.usage import Usage
-from huddle.wrapper.errors import ErrorType, RequestError, malformed
+from huddle.wrapper.errors import RequestError, malformed
 from huddle.wrapper.exchange import Admitted, End, Exchange
 from huddle.wrapper.http.connection import ClientConnection, ClientTimeouts
 from huddle.wrapper.http.http1 import Head, HttpLimits
+from huddle.wrapper.http.ledger import Ledger
+from huddle.wrapper.http.seats import FullError, Origins, Seats
 from huddle.wrapper.http.upstream import Address, UpstreamPool
 from huddle.wrapper.observability.logs import LogWriter
 from huddle.wrapper.observability.metrics import Metrics, of
 from huddle.wrapper.routes import ENGINE_ROUTES, OPEN_ROUTES, Route, resolve
 from huddle.wrapper.runtime import Runtime
+from huddle.wrapper.workbench import Workbench
 
 _TICK_S: Final = 0.25
 _FLUSH_POLL_S: Final = 0.02
@@ -74,16 +77,22 @@ class WrapperService:
             objection=_probe_objection(config),
         )
         self._context_lengths: dict[str, int] = {}
-        self._connections: set[ClientConnection] = set()
+        self.workbench = Workbench()
+        self.ledger = Ledger(*_memory(config))
+        self._seats: Seats[ClientConnection] = Seats(*_seats(config))
+        self._origins = Origins(config.gateway_addresses)
         self._exchanges: set[Exchange] = set()
         self._subscribers: dict[tuple[str, str], Subscriber] = {}
         self._unbooked: list[tuple[Exchange, End, Usage | None, RequestError | None, float]] = []
-        self._buffered = 0
-        metrics.gauge("connections", "Open client connections.", lambda: len(self._connections))
+        metrics.gauge("connections", "Open client connections.", lambda: len(self._seats))
         metrics.gauge("in_flight", "Sequences at the engine.", lambda: self.admission.running)
         metrics.gauge("queue_length", "Sequences waiting for a place.", lambda: self.admission.waiting)
         metrics.gauge("compile_seconds", "Estimated seconds of compiling under way.", lambda: self.compilations.total)
-        metrics.gauge("buffered_bytes", "Request bytes in memory.", lambda: self._buffered)
+        metrics.gauge(
+            "buffered_bytes",
+            "Bytes of requests, and of answers that wait for readers, in memory.",
+            lambda: self.ledger.held + self.ledger.heads,
+        )
         metrics.gauge("engine_ready", "1 while the engine is healthy.", lambda: float(self.probe.problem is None))
 
     # -- connection.HttpService --
@@ -98,35 +107,30 @@ class WrapperService:
         """How long a client may take."""
         return self.runtime.client_timeouts
 
-    def connected(self, connection: ClientConnection, peer: object) -> bool:  # noqa: ARG002 - the interface
-        """Register a connection, if there is room."""
-        if len(self._connections) >= self.runtime.config.limits.connections:
+    def connected(self, connection: ClientConnection, peer: object) -> bool:
+        """Register a connection, if there is a seat for it."""
+        try:
+            leaver = self._seats.enter(connection, self._origins.of(peer))
+        except FullError:
             of(self.metrics.refusals, "too_many_connections").inc()
             return False
-        self._connections.add(connection)
+        if leaver is not None:
+            of(self.metrics.refusals, "connection_evicted").inc()
+            leaver.abort()
         return True
+
+    def idle(self, connection: ClientConnection) -> None:
+        """The connection may give way to others now."""
+        self._seats.idle(connection)
 
     def disconnected(self, connection: ClientConnection) -> None:
         """Remove a closed connection from the count."""
-        self._connections.discard(connection)
+        self._seats.leave(connection)
 
-    def buffer(self, delta: int) -> None:
-        """Count request bytes in memory. Raises `RequestError` (503) when there are too many."""
-        if delta > 0 and self._buffered + delta > self.runtime.config.limits.buffered_bytes:
-            raise RequestError(
-                503,
-                "out_of_buffers",
-                "too many large requests are arriving at once",
-                type=ErrorType.OVERLOADED,
-                retry_after_s=2,
-                close=True,
-            )
-        self._buffered += delta
+    def admit(self, connection: ClientConnection, head: Head) -> Admitted:
+        """Check a request's head: route, caller, form, limits. Before this, none of its body is waited for.
 
-    def admit(self, head: Head) -> Admitted:
-        """Check a request's head: route, caller, form. Before this, none of its body is waited for.
-
-        Raises `RequestError`: 401, 403, 404, 405, 415 or, for a body that has no place here, 400.
+        Raises `RequestError`: 401, 403, 404, 405, 415, 429 or, for a body that has no place here, 400.
         """
         route = resolve(head.method, head.path)
         caller = _NOBODY if route in OPEN_ROUTES else self.runtime.keyring.identify(head)
@@ -136,7 +140,17 @@ class WrapperService:
                 raise RequestError(415, "unsupported_media_type", "send 'Content-Type: application/json'")
         elif head.has_body:
             raise malformed(f"a {head.method} request has no body here")
-        return Admitted(route, caller, _request_id(head), self.runtime)
+        subscriber = self._subscriber(caller) if caller.via is Via.OWN_KEY and route in ENGINE_ROUTES else None
+        arrival = None if subscriber is None else self._arrival(subscriber, caller)
+        self._seats.busy(connection)
+        connection.holding.belongs_to((caller.product, caller.tenant))
+        return Admitted(route, caller, _request_id(head), self.runtime, subscriber, arrival)
+
+    def abandoned(self, admitted: object) -> None:
+        """A request ends before its body is whole."""
+        assert isinstance(admitted, Admitted)  # noqa: S101 - made by admit()
+        if admitted.arrival is not None:
+            admitted.arrival.end()
 
     def answer(self, connection: ClientConnection, admitted: object, body: bytes) -> Exchange | None:
         """Answer at once, or start an exchange with the engine."""
@@ -162,16 +176,6 @@ class WrapperService:
         return [(REQUEST_ID_HEADER, request_id)]
 
     # -- for exchanges --
-
-    def subscriber(self, admitted: Admitted) -> Subscriber | None:
-        """The limits to hold a request to; None where they are the gateway's business."""
-        if admitted.caller.via is not Via.OWN_KEY:
-            return None
-        holder = (admitted.caller.product, admitted.caller.tenant)
-        subscriber = self._subscribers.get(holder)
-        if subscriber is None:
-            subscriber = self._subscribers[holder] = Subscriber(admitted.runtime.quota(admitted.caller))
-        return subscriber
 
     def finished(
         self, exchange: Exchange, how: End, usage: Usage | None, refusal: RequestError | None, now: float
@@ -250,7 +254,7 @@ class WrapperService:
         while True:
             await asyncio.sleep(_TICK_S)
             now = self.clock()
-            for connection in tuple(self._connections):
+            for connection in self._seats:
                 connection.check(now)
             for exchange in tuple(self._exchanges):
                 exchange.check(now)
@@ -272,6 +276,9 @@ class WrapperService:
         self._learned(self._context_lengths)
         self.admission.resize(new.bounds, new.config.timeouts.queue_s)
         self.compilations.resize(*_compilations(new.config))
+        self.ledger.total, self.ledger.per_owner = _memory(new.config)
+        self._seats.total, self._seats.per_address = _seats(new.config)
+        self._origins = Origins(new.config.gateway_addresses)
         for (product, holder), subscriber in list(self._subscribers.items()):
             if product in new.config.products:
                 subscriber.reconfigure(new.quota(Caller(Via.OWN_KEY, product, holder)))
@@ -281,7 +288,7 @@ class WrapperService:
 
     def close_idle(self) -> None:
         """Close the connections that wait for a request, and the others after their current answer."""
-        for connection in tuple(self._connections):
+        for connection in self._seats:
             connection.close_if_idle()
 
     @property
@@ -291,13 +298,27 @@ class WrapperService:
 
     async def flushed(self, deadline: float) -> None:
         """Wait until the last answers have left our buffers and their connections are closed."""
-        while self._connections and self.clock() < deadline:
+        while self._seats and self.clock() < deadline:
             await asyncio.sleep(_FLUSH_POLL_S)
 
     def abort_all(self) -> None:
         """Close every connection at once, in the middle of its answer."""
-        for connection in tuple(self._connections):
+        for connection in self._seats:
             connection.abort()
+
+    def _subscriber(self, caller: Caller) -> Subscriber:
+        holder = (caller.product, caller.tenant)
+        subscriber = self._subscribers.get(holder)
+        if subscriber is None:
+            subscriber = self._subscribers[holder] = Subscriber(self.runtime.quota(caller))
+        return subscriber
+
+    def _arrival(self, subscriber: Subscriber, caller: Caller) -> Arrival:
+        try:
+            return subscriber.arrive(self.clock())
+        except LimitError as refusal:
+            of(self.metrics.limited, caller.product, refusal.limit.value).inc()
+            raise
 
     def _own_answer(self, admitted: Admitted) -> tuple[int, dict[str, Any]]:
         if admitted.route is Route.HEALTH:
@@ -339,6 +360,16 @@ def _probe_objection(config: WrapperConfig) -> Callable[[], str | None]:
 def _compilations(config: WrapperConfig) -> tuple[float, float, int, float]:
     limits, workers = config.limits, config.workers
     return limits.compile_s, limits.compile_total_s / workers, limits.queue // workers, config.timeouts.queue_s
+
+
+def _memory(config: WrapperConfig) -> tuple[int, int]:
+    limits = config.limits
+    return limits.buffered_bytes // config.workers, limits.buffered_bytes_per_caller // config.workers
+
+
+def _seats(config: WrapperConfig) -> tuple[int, int]:
+    limits = config.limits
+    return limits.connections, limits.connections_per_address
 
 
 def _request_id(head: Head) -> str:

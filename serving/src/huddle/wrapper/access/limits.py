@@ -104,6 +104,20 @@ class Reservation:
     settled: bool = False
 
 
+class Arrival:
+    """A request whose head is judged and whose body is still to come, or to be prepared. It ends once."""
+
+    def __init__(self, subscriber: "Subscriber") -> None:
+        self._subscriber: Subscriber | None = subscriber
+        subscriber.arriving += 1
+
+    def end(self) -> None:
+        """The request is prepared, or given up."""
+        if self._subscriber is not None:
+            self._subscriber.arriving -= 1
+            self._subscriber = None
+
+
 class Subscriber:
     """The limits of one key holder."""
 
@@ -112,6 +126,7 @@ class Subscriber:
         self._minute_tokens = Window(None, 60)
         self._day_tokens = Window(None, 86_400)
         self._running = 0
+        self.arriving = 0
         self._max_concurrency: int | None = None
         self.reconfigure(quota)
 
@@ -121,6 +136,15 @@ class Subscriber:
         self._minute_tokens.limit = quota.tokens_per_minute
         self._day_tokens.limit = quota.tokens_per_day
         self._max_concurrency = quota.max_concurrency
+
+    def arrive(self, now: float) -> Arrival:
+        """Let a request's body come. Raises `LimitError`: those that arrive count as those that run do."""
+        if self._max_concurrency is not None and self._running + self.arriving >= self._max_concurrency:
+            raise _over(Limit.CONCURRENCY, self._max_concurrency, 1)
+        wait = self._minute_requests.wait_s(1, now)
+        if wait > 0:
+            raise _over(Limit.REQUESTS_PER_MINUTE, self._minute_requests.limit or 0, math.ceil(wait))
+        return Arrival(self)
 
     def reserve(self, tokens: int, sequences: int, now: float) -> Reservation:
         """Admit a request that declares `tokens`. Raises `RequestError` (429 with a time to wait; 400: never)."""

@@ -12,6 +12,7 @@ class Caps:
     output_tokens: int = 32_768
     messages: int = 1_024
     inputs: int = 2_048
+    prompt_copies_bytes: int = 2 * 1024 * 1024
     media: int = 16
     tools: int = 128
     stop: int = 16

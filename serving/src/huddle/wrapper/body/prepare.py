@@ -8,6 +8,7 @@ from huddle.wrapper.body import prompts, schemas
 from huddle.wrapper.body.caps import Caps
 from huddle.wrapper.body.compile_cost import FREE_S, Compiling
 from huddle.wrapper.body.content import Checker
+from huddle.wrapper.body.effort import holds_digits
 from huddle.wrapper.body.fields import PRIORITY_MAX, filter_fields, flag, schema_fields, whole_number
 from huddle.wrapper.body.prompts import Prompt
 from huddle.wrapper.body.shapes import TOKEN_MAX
@@ -26,6 +27,7 @@ _OUTPUT_FIELDS: Final = {
 }
 _INPUT_FIELDS: Final = {Route.COMPLETIONS: "prompt", Route.EMBEDDINGS: "input"}
 """The fields that may hold several inputs."""
+_LONG_NUMBER_DIGITS: Final = 19
 _COMPLETIONS_DEFAULT: Final = 16  # OpenAI's and vLLM's own default of max_tokens on /v1/completions
 _LEAST_SHARE: Final = 8  # one part in so many of the context is left to the answer of who names no maximum
 
@@ -71,9 +73,10 @@ class Preparer:
         served = self._served(request.get("model"))
         fields, stripped = filter_fields(route, request, self.caps)
         compiling = self._compiling({name: fields[name] for name in schema_fields(route) & fields.keys()}, len(body))
-        long = next((name for name, value in fields.items() if holds_long_number(body, value)), None)
-        if long is not None:
-            raise bad_request("invalid_value", f"'{long}' holds a whole number of more than 64 bits", long)
+        if holds_digits(body, _LONG_NUMBER_DIGITS):  # most bodies need no walk
+            long = next((name for name, value in fields.items() if holds_long_number(value)), None)
+            if long is not None:
+                raise bad_request("invalid_value", f"'{long}' holds a whole number of more than 64 bits", long)
         fields["model"] = served.upstream_model
         checker = Checker(self.caps, self.media_url_prefixes)
         choices = whole_number(fields, "n", 1, 1) or 1
@@ -134,9 +137,14 @@ class Preparer:
         text = fields.get("prompt")
         if not isinstance(text, str | list) or text == []:
             raise bad_request("invalid_prompt", "'prompt' must be a text or a list that is not empty", "prompt")
+        count = self._count_texts("prompt", text)
         if prompt:
+            fits = max(self.caps.prompt_copies_bytes // len(prompt.text.encode()), 1)
+            if count > fits:
+                message = f"'prompt' has {count} texts; with this model's system prompt at most {fits} are allowed here"
+                raise bad_request("value_too_large", message, "prompt")
             fields["prompt"] = prompts.into_completion(text, prompt)
-        return self._count_texts("prompt", text)
+        return count
 
     def _responses(self, fields: dict[str, Any], checker: Checker, prompt: Prompt | None) -> None:
         items = checker.input_items(fields.get("input"))

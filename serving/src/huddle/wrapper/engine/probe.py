@@ -45,7 +45,7 @@ async def fetch(pool: UpstreamPool, path: str, key: str | None) -> tuple[int, by
     collector = _Collector()
     authorization = f"authorization: Bearer {key}\r\n" if key else ""
     request = f"GET {path} HTTP/1.1\r\nhost: {pool.address.authority}\r\n{authorization}connection: close\r\n\r\n"
-    connection.send(request.encode("latin-1"), collector, reuse=False)
+    connection.send(request.encode("latin-1"), b"", collector, reuse=False)
     try:
         async with asyncio.timeout(_TIMEOUT_S):
             return await collector.done

@@ -13,11 +13,12 @@ from typing import Final, Protocol, cast
 
 from huddle.wrapper.errors import RequestError, malformed
 from huddle.wrapper.http.http1 import Head, HttpLimits, RequestReader, status_line
+from huddle.wrapper.http.ledger import Holding, Ledger
 
 _UNSOLICITED_MAX: Final = 64 * 1024  # bytes a client may send after its request before it is cut off
 _LINGER_BYTES: Final = 1024 * 1024
 _LINGER_S: Final = 2.0
-_WRITE_BUFFER_BYTES: Final = 64 * 1024  # per slow reader, beyond the kernel's own buffer
+_WRITE_BUFFER_BYTES: Final = 16 * 1024  # per slow reader, beyond the kernel's own buffer; more is in the ledger
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -59,17 +60,24 @@ class HttpService(Protocol):
     def draining(self) -> bool:
         """True once connections shall close after their current answer."""
 
+    @property
+    def ledger(self) -> Ledger:
+        """The accounts of the memory that requests hold."""
+
     def connected(self, connection: "ClientConnection", peer: object) -> bool:
         """Register, with the socket's peer name; False when there is no place for it."""
 
     def disconnected(self, connection: "ClientConnection") -> None:
         """A connection has closed."""
 
-    def admit(self, head: Head) -> object:
+    def admit(self, connection: "ClientConnection", head: Head) -> object:
         """Judge the head before any body is read; returns what `answer` needs. Raises `RequestError`."""
 
-    def buffer(self, delta: int) -> None:
-        """Account for request bytes held in memory. Raises `RequestError` when there is no room for more."""
+    def abandoned(self, admitted: object) -> None:
+        """An admitted request ends before `answer`."""
+
+    def idle(self, connection: "ClientConnection") -> None:
+        """The connection waits for its next request."""
 
     def answer(self, connection: "ClientConnection", admitted: object, body: bytes) -> Answer | None:
         """Start answering; None when the answer is already written."""
@@ -97,7 +105,6 @@ class ClientConnection(asyncio.Protocol):
         self._reader = RequestReader(service.http_limits)
         self._admitted: object = None
         self._answer: Answer | None = None
-        self._buffered = 0
         self._unsolicited = 0
         self._since = clock()  # when the current phase of the current state began
         self._stalled_since: float | None = None
@@ -106,6 +113,7 @@ class ClientConnection(asyncio.Protocol):
         self._chunked = False
         self._length_told = False
         self._head_written = False
+        self.holding = Holding(service.ledger)
         self.close_after = False
         self.bytes_out = 0
         self.state = State.READING
@@ -125,7 +133,8 @@ class ClientConnection(asyncio.Protocol):
         answer, self._answer = self._answer, None
         self.state = State.CLOSED
         self._reader.close()
-        self.release_body()
+        self._abandon()
+        self.holding.release()
         self._service.disconnected(self)
         if answer is not None:
             answer.client_gone()
@@ -137,14 +146,22 @@ class ClientConnection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """The client's side of the connection is full."""
         self._stalled_since = self._clock()
+        try:
+            self.holding.hold(self._transport.get_write_buffer_size())
+        except RequestError:  # its owner has too much that nobody reads
+            self.abort()
+            return
         if self._answer is not None:
             self._answer.pause()
 
     def resume_writing(self) -> None:
         """There is room again."""
         self._stalled_since = None
+        self.holding.hold(0)
         if self._answer is not None:
             self._answer.resume()
+        elif self.state is State.READING and not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def data_received(self, data: bytes) -> None:
         """Bytes from the client."""
@@ -167,32 +184,30 @@ class ClientConnection(asyncio.Protocol):
         reader = self._reader
         if not reader.begun:
             self._since = self._clock()
-        self._hold(len(data))
         reader.feed(data)
+        self.holding.hold_head(reader.head_bytes)
         if not reader.head_complete:
             return
         if self._admitted is None:
-            self._admitted = self._service.admit(reader.head)
+            self._admitted = self._service.admit(self, reader.head)
             self._since = self._clock()
             if not reader.complete and b"expect" in reader.head.headers and reader.head.http11:
                 self._transport.write(_CONTINUE)
+        self.holding.hold(reader.body_bytes)
         if reader.complete:
             self.state = State.ANSWERING
             self._head_written = False
             self.bytes_out = 0
             self.close_after = reader.extra or not reader.head.keep_alive or self._service.draining
-            self._answer = self._service.answer(self, self._admitted, reader.take_body())
+            admitted, self._admitted = self._admitted, None
+            self._answer = self._service.answer(self, admitted, reader.take_body())
             if self.state is not State.ANSWERING:
                 self._answer = None
 
-    def _hold(self, size: int) -> None:
-        self._service.buffer(size)
-        self._buffered += size
-
-    def release_body(self) -> None:
-        """The request's bytes are no longer held; give their room back."""
-        self._service.buffer(-self._buffered)
-        self._buffered = 0
+    def _abandon(self) -> None:
+        if self._admitted is not None:
+            admitted, self._admitted = self._admitted, None
+            self._service.abandoned(admitted)
 
     # -- writing --
 
@@ -266,6 +281,8 @@ class ClientConnection(asyncio.Protocol):
         if self.state in (State.CLOSED, State.LINGERING):
             return
         self.state = State.ANSWERING
+        self._abandon()
+        self.holding.hold(0)
         reader = self._reader
         done = refusal.close or not whole or reader.extra or not reader.head.keep_alive or self._service.draining
         self.close_after = self.close_after or done
@@ -305,7 +322,9 @@ class ClientConnection(asyncio.Protocol):
         """Enforce the timeouts; called a few times a second for every connection."""
         limits = self._service.client_timeouts
         waited = now - self._since
-        if self.state is State.READING:
+        if self._stalled_since is not None and now - self._stalled_since > limits.write_stall_s:
+            self.abort()
+        elif self.state is State.READING:
             if not self._reader.begun:
                 if waited > limits.idle_s:
                     self._transport.close()
@@ -318,20 +337,20 @@ class ClientConnection(asyncio.Protocol):
             self.abort()
         elif self.state is State.CLOSED and waited > limits.write_stall_s:
             self._transport.abort()
-        elif self._stalled_since is not None and now - self._stalled_since > limits.write_stall_s:
-            self.abort()
 
     def _finish(self) -> None:
         self._answer = None
-        self.release_body()
+        self.holding.hold_head(0)
         self._since = self._clock()
         self._chunked = False
         self._reader.close()
         if not self.close_after:
             self.state = State.READING
             self._reader = RequestReader(self._service.http_limits)
-            self._admitted = None
             self._unsolicited = 0
+            self._service.idle(self)
+            if self._stalled_since is not None and not self._transport.is_closing():
+                self._transport.pause_reading()  # who does not read gets no further answer
             return
         if self._reader.complete and not self._unsolicited and not self._reader.extra:
             self.state = State.CLOSED

@@ -4,7 +4,6 @@ llhttp in its strict mode already refuses conflicting or repeated lengths, folde
 chunking. This module adds the limits that a parser does not have (sizes, counts) and the choices that it leaves open.
 """
 
-import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -19,6 +18,10 @@ _SINGLE: Final = frozenset(
     {b"host", b"content-type", b"content-encoding", b"transfer-encoding", b"authorization", b"expect", b"connection"}
 )
 _FRAMING_SLACK: Final = 64 * 1024  # bytes of chunk framing and trailers tolerated besides twice the body itself
+# Each piece of a body (of a chunk, as the network brings it) costs some 0.3 µs and, by itself, 35 bytes.
+_JOINED_BYTES: Final = 64 * 1024  # smaller pieces are joined as they come, up to this size
+_PIECES_SLACK: Final = 4_096
+_PIECE_BYTES_MIN: Final = 256  # on average, beyond that many pieces
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +59,19 @@ class RequestReader:
 
     def __init__(self, limits: HttpLimits) -> None:
         self._limits = limits
-        self._parser = httptools.HttpRequestParser(self)
+        self._parser: httptools.HttpRequestParser | None = None  # made when there is something to parse
         self._target = b""
         self._header_count = 0
-        self._head_bytes = 0
+        self._headers_bytes = 0
         self._raw_bytes = 0
-        self._body_bytes = 0
-        self._chunks: list[bytes] = []
+        self._pieces = 0
+        self._joined: list[bytes] = []
+        self._joining = bytearray()
         self._refusal: RequestError | None = None
         self._extra = False
         self.head = Head()
+        self.head_bytes = 0
+        self.body_bytes = 0
         self.begun = False
         self.head_complete = False
         self.complete = False
@@ -77,19 +83,23 @@ class RequestReader:
 
     def take_body(self) -> bytes:
         """The whole body of a complete request; it is handed over, not kept. Nothing can be fed after that."""
-        chunks, self._chunks = self._chunks, []
+        pieces, self._joined = self._joined, []
+        if self._joining:
+            pieces.append(bytes(self._joining))
+            self._joining = bytearray()
         self.close()
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def close(self) -> None:
         """Let go of the parser, which refers to our methods: a cycle less for the collector."""
-        with contextlib.suppress(AttributeError):
-            del self._parser
+        self._parser = None
 
     def feed(self, data: bytes) -> None:
         """Parse `data`; raises `RequestError` as soon as the request is known to be bad."""
         self.begun = True
         self._raw_bytes += len(data)
+        if self._parser is None:
+            self._parser = httptools.HttpRequestParser(self)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -101,6 +111,7 @@ class RequestReader:
         if self._refusal is not None:
             raise self._refusal
         if not self.head_complete:
+            self.head_bytes = self._raw_bytes
             if self._raw_bytes > self._limits.max_head_bytes:
                 raise self._head_too_large()
         elif self._raw_bytes > 2 * self._limits.max_body_bytes + self._limits.max_head_bytes + _FRAMING_SLACK:
@@ -123,10 +134,10 @@ class RequestReader:
         if self.complete or self._refusal:
             return
         self._header_count += 1
-        self._head_bytes += len(name) + len(value) + len(b": \r\n")
+        self._headers_bytes += len(name) + len(value) + len(b": \r\n")
         if self._header_count > self._limits.max_headers:
             self._refusal = malformed(f"more than {self._limits.max_headers} headers", 431)
-        elif self._head_bytes > self._limits.max_head_bytes:
+        elif self._headers_bytes > self._limits.max_head_bytes:
             self._refusal = self._head_too_large()
         if self.head_complete:
             return  # a trailer: counted, never used
@@ -139,6 +150,8 @@ class RequestReader:
         if self.complete or self._refusal:
             return
         head = self.head
+        self.head_bytes = len(self._target) + self._headers_bytes
+        assert self._parser is not None  # noqa: S101 - it calls us
         head.method = self._parser.get_method().decode("latin-1")
         head.keep_alive = self._parser.should_keep_alive()
         try:
@@ -150,11 +163,21 @@ class RequestReader:
     def on_body(self, body: bytes) -> None:  # noqa: D102
         if self.complete or self._refusal:
             return
-        self._body_bytes += len(body)
-        if self._body_bytes > self._limits.max_body_bytes:
+        self.body_bytes += len(body)
+        if self.body_bytes > self._limits.max_body_bytes:
             self._refusal = too_large(self._limits.max_body_bytes)
             return
-        self._chunks.append(body)
+        self._pieces += 1
+        if self._pieces > _PIECES_SLACK + self.body_bytes // _PIECE_BYTES_MIN:
+            self._refusal = malformed("the request body comes in too many small pieces; send larger chunks", 413)
+            return
+        if not self._joining and len(body) >= _JOINED_BYTES:
+            self._joined.append(body)
+            return
+        self._joining += body
+        if len(self._joining) >= _JOINED_BYTES:
+            self._joined.append(bytes(self._joining))
+            self._joining.clear()
 
     def on_message_complete(self) -> None:  # noqa: D102
         if not self._refusal:

@@ -14,6 +14,7 @@ from huddle.wrapper.errors import RequestError, upstream_broken, upstream_timeou
 
 _HEAD_BYTES_MAX: Final = 64 * 1024
 _HEADERS_MAX: Final = 100
+_COPIED_BYTES_MAX: Final = 64 * 1024
 # The engine mostly closes first (vLLM: VLLM_HTTP_TIMEOUT_KEEP_ALIVE, 5 s), and we see it; where it closes just as we
 # send, the request is sent again on a new connection.
 _IDLE_MAX_S: Final = 60.0
@@ -106,7 +107,7 @@ class UpstreamConnection(asyncio.Protocol):
         """Whether a request may be sent on it now."""
         return not self._transport.is_closing()
 
-    def send(self, request: bytes, sink: Sink, *, reuse: bool = True) -> None:
+    def send(self, head: bytes, body: bytes, sink: Sink, *, reuse: bool = True) -> None:
         """Send one request; its response goes to `sink`. After its end the connection is the pool's, or closed."""
         self._reuse = reuse
         self._requests += 1
@@ -117,7 +118,10 @@ class UpstreamConnection(asyncio.Protocol):
         self._reset()
         self._parser = httptools.HttpResponseParser(self)
         self._sink = sink
-        self._transport.write(request)
+        if len(body) < _COPIED_BYTES_MAX:
+            self._transport.write(head + body)
+        else:
+            self._transport.writelines((head, body))  # the body is in memory once
 
     def pause(self) -> None:
         """Stop reading until `resume`: the client is slower than the engine."""

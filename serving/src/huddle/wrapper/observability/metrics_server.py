@@ -7,12 +7,14 @@ from typing import Any, Final
 from huddle.wrapper.errors import RequestError
 from huddle.wrapper.http.connection import ClientConnection, ClientTimeouts
 from huddle.wrapper.http.http1 import Head, HttpLimits
+from huddle.wrapper.http.ledger import Ledger
 from huddle.wrapper.observability.metrics import CONTENT_TYPE, Metrics
 from huddle.wrapper.routes import not_found
 
 _OF_A_CLIENT_MAX: Final = 8
 _CONNECTIONS_MAX: Final = 32
 _TICK_S: Final = 1.0
+_ANSWER_BYTES: Final = 32 * 1024 * 1024  # of all answers that wait for their reader
 
 
 class MetricsService:
@@ -27,6 +29,7 @@ class MetricsService:
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
+        self.ledger = Ledger(_ANSWER_BYTES, _ANSWER_BYTES)
         self._open: dict[ClientConnection, object] = {}  # with the client's address, the oldest first
 
     def connected(self, connection: ClientConnection, peer: object) -> bool:
@@ -55,10 +58,13 @@ class MetricsService:
             for connection in tuple(self._open):
                 connection.check(time.monotonic())
 
-    def buffer(self, delta: int) -> None:
-        """Nothing is buffered here."""
+    def idle(self, connection: ClientConnection) -> None:
+        """The connection waits for the next scrape."""
 
-    def admit(self, head: Head) -> object:
+    def abandoned(self, admitted: object) -> None:
+        """There are no bodies here to wait for."""
+
+    def admit(self, connection: ClientConnection, head: Head) -> object:  # noqa: ARG002
         """Let `GET /metrics` pass. Raises `RequestError` (404) for anything else."""
         if head.path != "/metrics" or head.method != "GET":
             raise not_found()

@@ -4,9 +4,12 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from huddle.wrapper.body.caps import Caps
+from huddle.wrapper.body.grammars import says_nothing
 from huddle.wrapper.body.prepare import Preparer, Served
 from huddle.wrapper.errors import RequestError
 from huddle.wrapper.routes import Route
@@ -287,3 +290,53 @@ def test_every_bound_is_a_setting(limit: str) -> None:
     with pytest.raises(RequestError) as refused:
         Preparer({"m": Served("m", "m")}, caps).prepare(Route.COMPLETIONS, body, "salt")
     assert "at most 1 is allowed here" in refused.value.message
+
+
+NOTHING = [
+    "root ::= root",
+    "root ::= a\na ::= root",
+    'root ::= "" root',
+    "root ::= (root)",
+    'root ::= a root\na ::= ""',
+    "root ::= root | root",
+    'root ::= a "x"\na ::= (a | b)\nb ::= a+',
+    "root ::= root* root",
+]
+SOMETHING = [
+    'root ::= root "a" | "a"',
+    'root ::= "a" root',
+    'root ::= ""',
+    "root ::= root?",
+    "root ::= (root | [a-z])",
+    'root ::= a root\na ::= "x"?',
+    'root ::= item ("," item)*\nitem ::= [^,"]+ # root ::= root\n',
+    "start: start",
+    "{{{",
+    "",
+    "root ::= unknown",
+]
+
+
+@pytest.mark.parametrize("grammar", NOTHING)
+def test_a_grammar_that_derives_nothing_is_a_400(grammar: str) -> None:
+    """The engine answered 500: it compiles these, and then finds no token that may come."""
+    refused = refusal(structured_outputs={"grammar": grammar})
+    assert (refused.status, refused.code, refused.param) == (400, "invalid_schema", "structured_outputs")
+
+
+@pytest.mark.parametrize("grammar", SOMETHING)
+def test_a_grammar_that_derives_something_is_the_engines_to_judge(grammar: str) -> None:
+    assert prepare(structured_outputs={"grammar": grammar})
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.sampled_from(["root ::= ", "a ::= ", "root", "a", '"x"', '""', "[", "]", "(", ")", "|", "*", "{0}"]))
+)
+def test_any_grammar_is_read(words: list[str]) -> None:
+    says_nothing(" ".join(words))
+
+
+@pytest.mark.parametrize("bound", ["minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"])
+def test_a_bound_below_zero_is_a_400(bound: str) -> None:
+    assert refusal(**response_format({bound: -5})).code == "invalid_value"

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 
 from huddle.wrapper.body.caps import Caps
 from huddle.wrapper.body.compile_cost import Cost
+from huddle.wrapper.body.grammars import says_nothing
 from huddle.wrapper.body.strictjson import parse_object, serialise
 from huddle.wrapper.errors import RequestError, bad_request
 
@@ -205,6 +206,8 @@ class _Judge:
         """Judge a regular expression or a grammar by its size and its repetitions."""
         if len(text) > self.caps.grammar_characters:
             raise _over(at, f"has {len(text)} characters", self.caps.grammar_characters)
+        if not regex and says_nothing(text):
+            raise _invalid(at, "derives no text at all: a rule only leads back to itself")
         count = _repetitions(text, self.caps.schema_depth) if regex else _largest_product(text)
         if count is None:
             raise _over(at, "nests its groups too deeply", self.caps.schema_depth)
@@ -296,6 +299,8 @@ _GRAMMAR_COUNT: Final = re.compile(r"(?:[{,~:]|\.\.)\s*(\d+)")
 
 
 def _at_most(at: Place, number: float, most: int) -> None:
+    if number < 0:
+        raise bad_request("invalid_value", f"'{_place(at)}' is below 0", _field(at))
     if number > most:
         raise _over(at, f"is {number}" if number < _HUGE**2 else "is a huge number", most)
 

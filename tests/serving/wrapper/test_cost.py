@@ -153,6 +153,33 @@ async def test_f7_max_concurrency_of_a_key_counts_sequences(make_wrapper: MakeWr
 
 
 @pytest.mark.anyio
+async def test_a_large_batch_of_embeddings_takes_all_that_its_caller_may_have(make_wrapper: MakeWrapper) -> None:
+    key, digest = new_key()
+    product = {"keys": [{"name": "alice", "sha256": digest}], "max_concurrency": 4}
+    wrapper = await make_wrapper(prompt=None, products={"team": product})
+    async with asyncio.TaskGroup() as group:
+        reached, go_on = asyncio.Event(), asyncio.Event()
+
+        async def held(request: Received, reply: Reply) -> None:
+            reached.set()
+            await go_on.wait()
+            await reply.json({"object": "list", "data": [], "usage": {"prompt_tokens": 1000, "total_tokens": 1000}})
+
+        wrapper.engine.script = held
+        body = {"model": MODEL, "input": ["text"] * 1000}  # what LangChain sends at a time
+        headers = {"authorization": f"Bearer {key}"}
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{wrapper.port}", headers=headers) as client:
+            answer = group.create_task(client.post("/v1/embeddings", json=body))
+            await reached.wait()
+            assert wrapper.service.admission.running == 512
+            assert (await client.post("/v1/embeddings", json={**body, "input": "text"})).status_code == 429
+            go_on.set()
+            assert (await answer).status_code == 200
+    subscriber = wrapper.service._subscribers["team", "alice"]
+    assert subscriber.used(Limit.CONCURRENCY, wrapper.service.clock()) == 0
+
+
+@pytest.mark.anyio
 async def test_f7_one_tenant_behind_the_gateway_leaves_places_to_the_others(make_wrapper: MakeWrapper) -> None:
     limits = {"concurrency": 8, "caller_share": 0.5, "queue": 8}
     wrapper = await make_wrapper(prompt=None, products={"team": {}}, limits=limits)

@@ -177,7 +177,10 @@ class Exchange:
             self.admitted.arrival.end()
         if self.admitted.subscriber is not None:
             self._reservation = self.admitted.subscriber.reserve(
-                prepared.reserve_tokens, prepared.sequences, self._clock()
+                prepared.reserve_tokens,
+                prepared.sequences,
+                self._clock(),
+                batch=self.admitted.route is Route.EMBEDDINGS,
             )
 
     def _send(self, upstream: UpstreamConnection) -> None:

@@ -146,8 +146,11 @@ class Subscriber:
             raise _over(Limit.REQUESTS_PER_MINUTE, self._minute_requests.limit or 0, math.ceil(wait))
         return Arrival(self)
 
-    def reserve(self, tokens: int, sequences: int, now: float) -> Reservation:
-        """Admit a request that declares `tokens`. Raises `RequestError` (429 with a time to wait; 400: never)."""
+    def reserve(self, tokens: int, sequences: int, now: float, *, batch: bool = False) -> Reservation:
+        """Admit a request that declares `tokens`. Raises `RequestError` (429 with a time to wait; 400: never).
+
+        `batch`: its sequences need not run at once, so one with more than are allowed takes all that are.
+        """
         checks = (
             (Limit.REQUESTS_PER_MINUTE, self._minute_requests, 1),
             (Limit.TOKENS_PER_MINUTE, self._minute_tokens, tokens),
@@ -163,6 +166,8 @@ class Subscriber:
                     param="max_tokens",
                 )
         most = self._max_concurrency
+        if batch and most is not None:
+            sequences = min(sequences, most)
         if most is not None and self._running + sequences > most:
             if sequences > most:
                 raise RequestError(

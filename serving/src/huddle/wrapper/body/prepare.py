@@ -89,9 +89,10 @@ class Preparer:
             self._responses(fields, checker, served.prompt)
         else:
             texts = self._embeddings(fields)
-        sequences = choices * texts
-        if sequences > self.caps.sequences:
-            most = self.caps.sequences
+        sequences, most = choices * texts, self.caps.sequences
+        if route is Route.EMBEDDINGS:
+            sequences = min(sequences, most)  # its texts put nothing out: a large batch takes the share, and goes on
+        elif sequences > most:
             message = f"this request has {sequences} sequences (inputs x n); at most {most} may run at once"
             raise bad_request("value_too_large", message, "n" if texts == 1 else _INPUT_FIELDS[route])
         output = 0 if route is Route.EMBEDDINGS else self._output_tokens(route, fields, served, len(body))

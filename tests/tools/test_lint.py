@@ -52,4 +52,4 @@ def test_all_checks_run_and_one_failure_counts(monkeypatch: pytest.MonkeyPatch, 
 def test_the_tree_has_something_to_check():
     names = [name for name, _ in lint.checks()]
     assert not any("(0 files)" in name for name in names)
-    assert len(names) == 8
+    assert len(names) == 9

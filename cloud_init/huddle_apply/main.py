@@ -21,12 +21,15 @@ import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 
-from . import commands, credentials, files, staging, store
+from . import files
 from .alone import alone
 from .application import LOCK_FOR_PARENT, Application
-from .credentials import Vault
 from .failure import ApplyError
+from .installed import credentials
+from .installed.credentials import Vault
 from .ledger import say
+from .machine import commands
+from .models import staging, store
 from .paths import NodePaths
 from .unpacked import Unpacked
 

@@ -33,7 +33,7 @@ openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -noenc -days 
     -addext 'subjectAltName=IP:169.254.169.253' \
     -keyout etc/lab/vault.key -out etc/lab/vault.crt 2>/dev/null
 cat etc/lab/vault.crt >>etc/ssl/certs/ca-certificates.crt
-# The libraries, in the steps of huddle_apply/libraries.py, at this machine's speed.
+# The libraries, in the steps of huddle_apply/installed/libraries.py, at this machine's speed.
 mkdir --parents srv/wheels "$work/dev"
 cp "$lock" srv/engine.lock
 # shellcheck disable=SC2016 # expanded by the inner shell

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from cloud_init.huddle_apply.libraries import DIGEST_CHARS
+from cloud_init.huddle_apply.installed.libraries import DIGEST_CHARS
 from infra.engine.cache import cache_key, filled
 from tools.environment import say
 from tools.node_lab.wheels import Wheels

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cloud_init.huddle_apply.copies import RECORD
+from cloud_init.huddle_apply.models.copies import RECORD
 from huddle.publish import manifest, source
 from huddle.publish.paths import StorePaths
 from huddle.registry import Registry

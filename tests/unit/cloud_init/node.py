@@ -21,7 +21,7 @@ from typing import Any
 
 from cloud_init.bundle import Piece, archive, contents, seal
 from cloud_init.huddle_apply import main as program
-from cloud_init.huddle_apply.copies import Copies
+from cloud_init.huddle_apply.models.copies import Copies
 from cloud_init.huddle_apply.paths import NodePaths
 from tests.unit.cloud_init.rendered import built
 

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from cloud_init.huddle_apply import staging
-from cloud_init.huddle_apply.copies import RECORD, Copies
+from cloud_init.huddle_apply.models import staging
+from cloud_init.huddle_apply.models.copies import RECORD, Copies
 from cloud_init.huddle_apply.paths import NodePaths
 
 MODEL: dict[str, Any] = {

@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
-from cloud_init.huddle_apply import ledger, libraries, readiness
+from cloud_init.huddle_apply import ledger
 from cloud_init.huddle_apply import main as program
+from cloud_init.huddle_apply.installed import libraries
+from cloud_init.huddle_apply.services import readiness
 from tests.unit.cloud_init import node as nodes
 from tests.unit.cloud_init.node import (
     MOUNTS,

@@ -15,10 +15,13 @@ from typing import Any
 
 import pytest
 
-from cloud_init.huddle_apply import commands, credentials, libraries, readiness, staging, store, systemd
 from cloud_init.huddle_apply import main as program
-from cloud_init.huddle_apply.copies import Copies
 from cloud_init.huddle_apply.failure import ApplyError
+from cloud_init.huddle_apply.installed import credentials, libraries
+from cloud_init.huddle_apply.machine import commands, systemd
+from cloud_init.huddle_apply.models import staging, store
+from cloud_init.huddle_apply.models.copies import Copies
+from cloud_init.huddle_apply.services import readiness
 from tests.unit.cloud_init.node import (
     MODEL,
     MODELS,
@@ -258,7 +261,7 @@ def test_a_store_that_cannot_be_opened_stops_only_a_node_without_a_copy(
 def test_staging_by_hand_is_the_services_users(tmp_path: Path) -> None:
     """What root made in their directories the unit could not go on with."""
     script = (
-        "import os; from cloud_init.huddle_apply import commands; commands.SERVICE_USER = 'nobody'; "
+        "import os; from cloud_init.huddle_apply.machine import commands; commands.SERVICE_USER = 'nobody'; "
         "commands.become_service_user(); print(os.getuid(), os.geteuid(), os.getgroups())"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -15,7 +15,7 @@ from cloud_init import bundle
 from cloud_init.bundle import shipped_registry
 from cloud_init.bundle.services import Unit
 from cloud_init.bundle.wrapper_config import wrapper_config
-from cloud_init.huddle_apply import readiness
+from cloud_init.huddle_apply.services import readiness
 from huddle import registry
 from huddle.headers import BACKEND_KEY_HEADER, PROMPT_HASH_HEADER
 from huddle.launch.cli import app as launch

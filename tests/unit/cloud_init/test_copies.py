@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from cloud_init.huddle_apply import staging
 from cloud_init.huddle_apply.alone import alone
-from cloud_init.huddle_apply.copies import RECORD, RESERVE_BYTES
 from cloud_init.huddle_apply.failure import ApplyError
+from cloud_init.huddle_apply.models import staging
+from cloud_init.huddle_apply.models.copies import RECORD, RESERVE_BYTES
 from tests.unit.cloud_init.staged import MODEL, WEIGHTS, Place, begun, cut_at, leave, renewed, tree
 from tools.deadlines import scaled
 

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from cloud_init import bundle
-from cloud_init.huddle_apply import credentials
+from cloud_init.huddle_apply.installed import credentials
 from cloud_init.huddle_apply.paths import NodePaths
 from tests.unit import stack_values
 from tools import jupyterlab_env

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cloud_init.huddle_apply import libraries
 from cloud_init.huddle_apply.failure import ApplyError
+from cloud_init.huddle_apply.installed import libraries
 from cloud_init.huddle_apply.paths import NodePaths
 from cloud_init.huddle_apply.unpacked import Unpacked
 

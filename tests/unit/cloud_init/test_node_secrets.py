@@ -12,9 +12,9 @@ from urllib.parse import parse_qs, urlparse
 
 import pytest
 
-from cloud_init.huddle_apply import credentials
-from cloud_init.huddle_apply.credentials import Vault
 from cloud_init.huddle_apply.failure import ApplyError
+from cloud_init.huddle_apply.installed import credentials
+from cloud_init.huddle_apply.installed.credentials import Vault
 from cloud_init.huddle_apply.ledger import Ledger
 from cloud_init.huddle_apply.paths import NodePaths
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from cloud_init.huddle_apply import staging
 from cloud_init.huddle_apply.failure import ApplyError
+from cloud_init.huddle_apply.models import staging
 from huddle.publish import writer
 from huddle.publish.paths import ADOPTED, StorePaths
 from huddle.publish.source import Source

@@ -9,7 +9,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloud_init.huddle_apply import restarts, rootfs
+from cloud_init.huddle_apply.installed import rootfs
+from cloud_init.huddle_apply.services import restarts
 
 UNITS = ("ray", "models", "engine", "wrapper")
 FOLLOWS = {"ray": [], "models": [], "engine": ["models", "ray"], "wrapper": ["engine"]}

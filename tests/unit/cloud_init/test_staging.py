@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from cloud_init.huddle_apply import staging
 from cloud_init.huddle_apply.alone import alone
-from cloud_init.huddle_apply.copies import RECORD
 from cloud_init.huddle_apply.failure import ApplyError
+from cloud_init.huddle_apply.models import staging
+from cloud_init.huddle_apply.models.copies import RECORD
 from tests.unit.cloud_init.staged import WEIGHTS, Place, begun, cut_at, leave, partial, renewed, tree
 from tools.deadlines import until
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from cloud_init.huddle_apply import commands, store
 from cloud_init.huddle_apply.failure import ApplyError
+from cloud_init.huddle_apply.machine import commands
+from cloud_init.huddle_apply.models import store
 from cloud_init.huddle_apply.paths import NodePaths
 
 ROOT = NodePaths(Path("/"))

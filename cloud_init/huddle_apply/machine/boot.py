@@ -8,10 +8,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import commands, files
-from .failure import ApplyError
-from .ledger import Ledger
-from .paths import NodePaths
+from .. import files
+from ..failure import ApplyError
+from ..ledger import Ledger
+from ..paths import NodePaths
+from . import commands
 
 POLL_S = 2.0
 _LOG = "/var/log/cloud-init-output.log"

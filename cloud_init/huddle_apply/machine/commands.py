@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from .failure import ApplyError
+from ..failure import ApplyError
 
 LOG_LINES = 40
 SERVICE_USER = "huddle"

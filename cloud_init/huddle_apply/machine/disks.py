@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from ..failure import ApplyError
+from ..paths import NodePaths
 from . import systemd
-from .failure import ApplyError
-from .paths import NodePaths
 
 NVME = "huddle-nvme.service"
 _POLL_S = 1.0

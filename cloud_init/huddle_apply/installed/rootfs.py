@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from . import files
+from .. import files
 
 Desired = Mapping[str, tuple[bytes, int]]
 

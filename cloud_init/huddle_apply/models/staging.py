@@ -21,12 +21,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from . import files, hub
-from .alone import alone
+from .. import files
+from ..alone import alone
+from ..failure import ApplyError
+from ..ledger import say
+from ..paths import NodePaths
+from . import hub
 from .copies import NAME_CHARS, RECORD, RESERVE_BYTES, Copies, sync, unwritable
-from .failure import ApplyError
-from .ledger import say
-from .paths import NodePaths
 
 MANIFEST = "huddle-manifest.json"
 _STORE_VERSIONS = ".versions"

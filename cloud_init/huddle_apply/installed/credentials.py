@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import files
-from .failure import ApplyError
-from .ledger import Ledger
-from .paths import NodePaths
+from .. import files
+from ..failure import ApplyError
+from ..ledger import Ledger
+from ..paths import NodePaths
 
 IDENTITY_ENDPOINT = "http://169.254.169.254/metadata/identity/oauth2/token"
 VAULT_RESOURCE = "https://vault.azure.net"

@@ -9,12 +9,12 @@ import urllib.request
 from collections.abc import Mapping
 from typing import Any
 
-from . import commands, systemd
-from .failure import ApplyError
-from .ledger import Ledger, say
-from .paths import NodePaths
-from .systemd import UnitState
-from .unpacked import Unpacked
+from ..failure import ApplyError
+from ..ledger import Ledger, say
+from ..machine import commands, systemd
+from ..machine.systemd import UnitState
+from ..paths import NodePaths
+from ..unpacked import Unpacked
 
 PROMPT_HASH_HEADER = "X-Huddle-Prompt-SHA256"
 WRAPPER = "huddleai_api.service"

@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from . import commands
-from .failure import ApplyError
-from .ledger import say
-from .paths import NodePaths
+from ..failure import ApplyError
+from ..ledger import say
+from ..machine import commands
+from ..paths import NodePaths
 
 _INCOMPAT_AT, _MAGIC_AT, _MAGIC, _RECOVER = 1024 + 0x60, 1024 + 0x38, 0xEF53, 0x4
 _QUICK_S = 60.0

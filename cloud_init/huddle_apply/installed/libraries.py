@@ -7,10 +7,11 @@ import zipfile
 from hashlib import sha256
 from pathlib import Path
 
-from . import commands, files
-from .failure import ApplyError
-from .paths import NodePaths
-from .unpacked import Unpacked
+from .. import files
+from ..failure import ApplyError
+from ..machine import commands
+from ..paths import NodePaths
+from ..unpacked import Unpacked
 
 _COMPLETE = ".complete"
 DIGEST_CHARS = 12

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import files
-from .failure import ApplyError
-from .paths import NodePaths
+from .. import files
+from ..failure import ApplyError
+from ..paths import NodePaths
 
 RECORD = ".staged.json"
 NAME_CHARS = 16

@@ -10,10 +10,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from . import commands, credentials
+from ..failure import ApplyError
+from ..installed import credentials
+from ..ledger import say
+from ..machine import commands
 from .copies import NAME_CHARS, RESERVE_BYTES, Copies, unwritable
-from .failure import ApplyError
-from .ledger import say
 
 _DEADLINE_S = 5400.0
 

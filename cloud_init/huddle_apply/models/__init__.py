@@ -1,0 +1,1 @@
+"""Model files: the store, the hub, and the copies on the NVMe that serving reads."""

@@ -1,0 +1,1 @@
+"""Which services a bundle stops, starts or reloads, and whether the node answers."""

@@ -158,8 +158,8 @@ def test_a_product_is_unknown_on_a_node_that_serves_none_of_its_models() -> None
     )
     files = bundle.build(plan).files
     first, second = (yaml.safe_load(files[f"nodes/{host}/wrapper.yaml"]) for host in (HEAD, WORKER))
-    assert first["products"] == {"small": {"models": [rendered.MODEL]}}
-    assert second["products"] == {"large": {"models": [rendered.OTHER_MODEL]}}
+    assert first["products"] == {"small": {"models": [rendered.MODEL], "weight": 1}}
+    assert second["products"] == {"large": {"models": [rendered.OTHER_MODEL], "weight": 1}}
     assert set(second["models"]) == {rendered.OTHER_MODEL}
 
 

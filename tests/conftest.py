@@ -24,7 +24,7 @@ LONGEST_FIRST = (
     "tests/engine/",
     "tests/serving/client/",
     "tests/simulator/azure/test_real_engine.py",
-    "tests/unit/cloud_init/test_apply_failures.py",
+    "tests/unit/cloud_init/huddle_apply/test_apply_failures.py",
     "tests/serving/publish/",
     "tests/unit/infra/test_cli.py",
     "tests/serving/",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.cloud_init import node as nodes
-from tests.unit.cloud_init import staged
+from tests.unit.cloud_init.huddle_apply import staged
 
 
 @pytest.fixture

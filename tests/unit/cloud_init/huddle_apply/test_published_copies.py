@@ -16,7 +16,7 @@ from huddle.publish import writer
 from huddle.publish.paths import ADOPTED, StorePaths
 from huddle.publish.source import Source
 from huddle.publish.writer import Published
-from tests.unit.cloud_init.staged import WEIGHTS, Place, leave, partial, tree
+from tests.unit.cloud_init.huddle_apply.staged import WEIGHTS, Place, leave, partial, tree
 
 Publish = Callable[..., Published]
 

@@ -16,7 +16,7 @@ from cloud_init.huddle_apply.alone import alone
 from cloud_init.huddle_apply.failure import ApplyError
 from cloud_init.huddle_apply.models import staging
 from cloud_init.huddle_apply.models.copies import RECORD
-from tests.unit.cloud_init.staged import WEIGHTS, Place, begun, cut_at, leave, partial, renewed, tree
+from tests.unit.cloud_init.huddle_apply.staged import WEIGHTS, Place, begun, cut_at, leave, partial, renewed, tree
 from tools.deadlines import until
 
 

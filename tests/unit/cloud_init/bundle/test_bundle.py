@@ -50,7 +50,7 @@ def test_the_digest_does_not_depend_on_hash_seed_time_zone_or_umask() -> None:
         subprocess.run(
             [sys.executable, "-c", DIGEST_IN_A_FRESH_PROCESS],
             env={**os.environ, "PYTHONHASHSEED": seed, "TZ": f"UTC{seed}", "LC_ALL": "C"},
-            cwd=Path(__file__).parents[3],
+            cwd=Path(__file__).parents[4],
             umask=umask,
             capture_output=True,
             text=True,

@@ -14,7 +14,7 @@ from cloud_init.huddle_apply.alone import alone
 from cloud_init.huddle_apply.failure import ApplyError
 from cloud_init.huddle_apply.models import staging
 from cloud_init.huddle_apply.models.copies import RECORD, RESERVE_BYTES
-from tests.unit.cloud_init.staged import MODEL, WEIGHTS, Place, begun, cut_at, leave, renewed, tree
+from tests.unit.cloud_init.huddle_apply.staged import MODEL, WEIGHTS, Place, begun, cut_at, leave, renewed, tree
 from tools.deadlines import scaled
 
 

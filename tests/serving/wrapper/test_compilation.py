@@ -78,6 +78,7 @@ MEASURED = [  # seconds of one core, vocabulary of 128,000, xgrammar 0.2.8
     ({"structured_outputs": {"choice": ["a" * 40 + f"{i:012}" for i in range(2_000)]}}, 3.26),
     ({"structured_outputs": {"choice": ["a" * 40 + f"{i:012}" for i in range(4_000)]}}, 9.51),
     ({"structured_outputs": {"choice": ["a" * 10 + f"{i:012}" for i in range(4_000)]}}, 0.87),
+    (schema({"anyOf": [{"properties": {f"a{i}": {"type": "integer", "multipleOf": 3}}} for i in range(1_000)]}), 1.70),
     ({"structured_outputs": {"regex": "[a-z]{1,100}"}}, 1.02),
     ({"structured_outputs": {"regex": "-".join(["[a-z]+"] * 100)}}, 0.27),
     (schema({"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(800)}}), 1.91),

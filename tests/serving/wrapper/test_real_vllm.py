@@ -19,6 +19,7 @@ from huddle.local import service
 from huddle.wrapper.access.auth import new_key
 from huddle.wrapper.access.limits import Limit
 from huddle.wrapper.body import fields
+from huddle.wrapper.body.caps import Caps
 from huddle.wrapper.body.fields import Action
 from tools import engines
 from tools.deadlines import scaled
@@ -245,6 +246,24 @@ async def test_a_schema_that_would_end_the_engine_does_not_reach_it(wrapped: Wra
     assert not [request for request in tap.requests if request.path == "/v1/chat/completions"]
     schema["minItems"] = 10_000
     assert (await wrapped.chat(messages=USER, max_tokens=2, response_format=asked)).status_code == 200
+
+
+def with_properties(count: int, inside: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": {f"p{i}": inside for i in range(count)}}
+
+
+AT_THE_BOUND: dict[str, dict[str, Any]] = {  # properties in objects of fifty; all in one is beyond the bound on time
+    "properties": with_properties(Caps().schema_properties // 51, with_properties(50, {"type": "string"})),
+    "choices": {"type": "string", "enum": [f"value-{i}" for i in range(Caps().schema_choices)]},
+    "alternatives": {"anyOf": [{"const": f"c{i}"} for i in range(Caps().schema_alternatives)]},
+}
+
+
+@pytest.mark.parametrize("bound", AT_THE_BOUND)
+async def test_what_is_just_within_a_bound_is_compiled(wrapped: Wrapper, bound: str) -> None:
+    asked = {"type": "json_schema", "json_schema": {"name": "x", "schema": AT_THE_BOUND[bound]}}
+    answer = await wrapped.chat(messages=USER, max_tokens=2, response_format=asked)
+    assert answer.status_code == 200, answer.text
 
 
 async def test_f13_a_cap_on_output_holds_for_those_who_name_none(make_wrapper: MakeWrapper, tap: Tap) -> None:

@@ -8,6 +8,7 @@ STACK ?= dev
 # One more than most machines here have cores: tests wait for processes, engines and machines.
 PYTEST_WORKERS ?= 3
 PULUMI_FLAGS ?=
+ATTACK_FLAGS ?=
 ARGS ?= about
 python := .venv/bin/python
 labs = tools/apt.sh test && $(python) -m infra.engine show >/dev/null && $(python) -m tools.labs run
@@ -43,6 +44,11 @@ test: setup ## Run all tests except the deep labs, including a booted node and a
 quick: setup ## Run the unit tests (under a minute)
 	@echo "running the unit tests" >&2
 	@$(python) -m pytest -q -n 2 -m 'not slow' tests/unit tests/tools
+
+.PHONY: attack
+attack: setup ## Run the known attacks on a hostile and a real engine; print what each did (ATTACK_FLAGS='--json FILE F6')
+	@tools/apt.sh test
+	@$(python) -m tools.attack $(ATTACK_FLAGS)
 
 .PHONY: labs
 labs: setup ## Run the deep labs one after the other; those that passed on this tree are not run again

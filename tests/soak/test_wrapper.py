@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tools import bench_wrapper
+from tools.bench import wrapper as bench_wrapper
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(1800)]
 SECONDS = 240

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from components.queries import QUERIES as FOLDER
-from tools.kql_check import main, problems
+from tools.kql.check import main, problems
 
 QUERIES = sorted(Path(str(FOLDER)).glob("*.kql"))
 pytestmark = pytest.mark.slow  # the first run installs a package

@@ -1,1 +1,1 @@
-"""Parts of the wrapper's benchmark: a backend, a load generator, and the subjects under test."""
+"""What the program, the wrapper and the policy simulator cost, and what abuse of the wrapper does."""

@@ -1,4 +1,4 @@
-"""An engine for `tools/abuse_wrapper.py`: what a request holds decides how it is answered.
+"""An engine for `tools/bench/abuse.py`: what a request holds decides how it is answered.
 
 `abuse:silent` is never answered, `abuse:flood` with 64 MiB as fast as they are taken, `abuse:plain` with 30 KB at once;
 all else with an event each 20 ms.

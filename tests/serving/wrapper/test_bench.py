@@ -7,8 +7,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 sys.path.insert(0, str(ROOT))
-from tools import bench_wrapper  # noqa: E402
 from tools.bench import report, subjects  # noqa: E402
+from tools.bench import wrapper as bench_wrapper  # noqa: E402
 
 
 def row(**changes: float) -> dict[str, float]:
@@ -59,6 +59,6 @@ def test_the_published_page_is_the_published_numbers() -> None:
 
 def test_help() -> None:
     done = subprocess.run(
-        [sys.executable, ROOT / "tools/bench_wrapper.py", "--help"], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "tools.bench.wrapper", "--help"], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert "--soak" in done.stdout

@@ -2,7 +2,7 @@
 
 Each count runs in a process of its own, so that imports and memory are paid and seen once each:
 
-    .venv/bin/python tools/bench_program.py
+    .venv/bin/python -m tools.bench.program
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Measure what a hostile caller can do to others: how long their streams stand still, what they are told, memory.
 
-    python tools/abuse_wrapper.py                     # every abuse, a table and JSON on stdout
-    python tools/abuse_wrapper.py --only wide crowd   # some of them
+    python -m tools.bench.abuse                     # every abuse, a table and JSON on stdout
+    python -m tools.bench.abuse --only wide crowd   # some of them
 
 The abuser has a key and an address of its own; the bystanders have another key. `still` is CPU time (see
-bench/watched_wrapper.py), the other times are the clock's: on a busy machine compare them with those of `quiet`.
+watched_wrapper.py), the other times are the clock's: on a busy machine compare them with those of `quiet`.
 """
 
 import argparse
@@ -24,11 +24,10 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # when run by its path
 from tools.bench import subjects
 from tools.ports import reserve_port
 
-HERE = Path(__file__).parent / "bench"
+HERE = Path(__file__).parent
 ABUSER, GATEWAY = "127.0.0.2", "127.0.0.1"
 KEYS = {name: f"key-of-the-{name}-0123456789" for name in ("abuser", "bystander")}
 MIB = 1024 * 1024

@@ -1,4 +1,4 @@
-"""Check Kusto queries with Microsoft's own language service: `python -m tools.kql_check FILE...`.
+"""Check Kusto queries with Microsoft's own language service: `python -m tools.kql.check FILE...`.
 
 There is no Kusto engine to run them on here; this parses them and knows the tables' columns (kql/tables.json), so that
 a misspelt operator, function or column is an error. Node.js runs it; npm installs the pinned package into the cache.
@@ -13,7 +13,7 @@ from pathlib import Path
 from infra.engine.cache import cache_key, filled
 from tools.environment import say
 
-SOURCE = Path(__file__).parent / "kql"
+SOURCE = Path(__file__).parent
 NPM_TIMEOUT_S, CHECK_TIMEOUT_S = 300, 120
 
 

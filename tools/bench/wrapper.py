@@ -1,9 +1,9 @@
 """Measure what the wrapper costs: direct, nginx (the floor), the wrapper with everything on, LiteLLM; one run.
 
-    python tools/bench_wrapper.py                          # all subjects, a table and JSON on stdout
-    python tools/bench_wrapper.py --json out.json --markdown docs/benchmarks/wrapper.md
-    python tools/bench_wrapper.py --soak 600               # only the wrapper, for ten minutes: is its memory flat?
-    python tools/bench_wrapper.py --real http://127.0.0.1:5005 --model tiny   # against a vLLM that runs already
+    python -m tools.bench.wrapper                          # all subjects, a table and JSON on stdout
+    python -m tools.bench.wrapper --json out.json --markdown docs/benchmarks/wrapper.md
+    python -m tools.bench.wrapper --soak 600               # only the wrapper, for ten minutes: is its memory flat?
+    python -m tools.bench.wrapper --real http://127.0.0.1:5005 --model tiny   # against a vLLM that runs already
 
 All processes share this machine's cores, all traffic is on loopback. Subjects take turns `--repeats` times, and each
 number is the median of the turns, so that a moment's noise from elsewhere hits no single subject.
@@ -21,7 +21,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # when run by its path
 from tools.bench import subjects
 from tools.bench.report import markdown, table
 
@@ -34,7 +33,7 @@ STREAMS = {1: 12, 64: 5, 500: 3}  # connections → requests on each
 
 def load(port: int, connections: int, rounds: int, **options: Any) -> dict[str, float]:
     """One run of the load generator."""
-    argv = [sys.executable, str(HERE / "bench/load.py"), "--port", str(port)]
+    argv = [sys.executable, str(HERE / "load.py"), "--port", str(port)]
     argv += ["--connections", str(connections), "--rounds", str(rounds)]
     for name, value in options.items():
         argv += [f"--{name.replace('_', '-')}", str(value)]

@@ -1,7 +1,7 @@
 """Measure what the policy lab adds to the first byte of a stream: in turns, straight to a backend and through the lab.
 
-    python tools/bench_policy_lab.py             # a table
-    python tools/bench_policy_lab.py --json
+    python -m tools.bench.policy_lab             # a table
+    python -m tools.bench.policy_lab --json
 
 It says something about the lab, which tests use in front of the wrapper; nothing about Azure's gateway. All traffic is
 on loopback; each number is the median of the turns.
@@ -19,7 +19,6 @@ from typing import Any
 
 import uvloop
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # when run by its path
 from infra.program import load_azure_plan
 from simulator.apim_policies.counters import Counters
 from simulator.apim_policies.exchange import Environment
@@ -32,7 +31,7 @@ from simulator.apim_policies.transport import HttpSender
 from tools.bench import subjects
 
 CHUNKS, INTERVAL_MS, MANY = 20, 5.0, 10**9
-LOAD = Path(__file__).parent / "bench/load.py"
+LOAD = Path(__file__).with_name("load.py")
 
 
 def unlimited(stack: str) -> tuple[GatewayConfig, str]:

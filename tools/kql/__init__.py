@@ -1,0 +1,1 @@
+"""Kusto queries, checked by Microsoft's own language service."""

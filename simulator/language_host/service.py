@@ -61,14 +61,14 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
     ) -> Iterator[language_pb2.InstallDependenciesResponse]:
         """`pulumi install`: the project's own setup, so that there is one way to make its Python."""
         root = Path(request.info.root_directory)
-        command = [str(root / "tools" / "setup.sh")]
+        command = [str(root / "tools" / "setup" / "setup.sh")]
         if not Path(command[0]).exists():
-            context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"{root} has no tools/setup.sh to install it with")
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"{root} has no tools/setup/setup.sh to install it with")
         with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
             for line in process.stdout or ():
                 yield language_pb2.InstallDependenciesResponse(stdout=line)
         if process.returncode:
-            context.abort(grpc.StatusCode.INTERNAL, f"tools/setup.sh ended with exit status {process.returncode}")
+            context.abort(grpc.StatusCode.INTERNAL, f"tools/setup/setup.sh ended with exit status {process.returncode}")
 
     def RuntimeOptionsPrompts(self, request: Any, context: grpc.ServicerContext) -> language_pb2.RuntimeOptionsResponse:
         """`pulumi new` is answered by the project's Pulumi.yaml; there is nothing to ask."""

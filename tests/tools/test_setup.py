@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from infra.engine.versions import ROOT
-from tools import environment
+from tools.setup import environment
 
 SYSTEM = "/usr/bin:/bin"
 
@@ -30,12 +30,12 @@ def test_find_python_passes_by_shims_that_fail_and_pythons_that_are_old(tmp_path
     program(tmp_path, "python3.11", 'echo "version 3.11 is not installed" >&2; exit 127')
     program(tmp_path, "python3", "exit 1")
     good = program(tmp_path, "python3.12", f'exec {sys.executable} "$@"')
-    answer = run("/bin/sh", ROOT / "tools" / "find_python.sh", path=str(tmp_path))
+    answer = run("/bin/sh", ROOT / "tools" / "setup" / "find_python.sh", path=str(tmp_path))
     assert (answer.returncode, answer.stdout.strip(), answer.stderr) == (0, str(good), "")
 
 
 def test_find_python_says_what_to_install(tmp_path: Path):
-    answer = run("/bin/sh", ROOT / "tools" / "find_python.sh", path=str(tmp_path))
+    answer = run("/bin/sh", ROOT / "tools" / "setup" / "find_python.sh", path=str(tmp_path))
     assert answer.returncode == 2
     assert answer.stdout == ""
     assert answer.stderr.count("\n") == 1
@@ -77,7 +77,7 @@ def test_install_checks_hashes_and_adds_our_own_packages_without_an_index(
     assert locked[-1] == str(environment.LOCK)
     assert {"--no-deps", "--no-build-isolation"} <= set(own)
     assert own.count("-e") == 2
-    assert compiled[-1] == "tools.bytecode"
+    assert compiled[-1] == "tools.setup.bytecode"
     assert environment.STAMP.read_text() == environment.wanted_stamp()
 
 
@@ -105,12 +105,12 @@ def apt_path(tmp_path: Path) -> Path:
 
 def test_apt_is_silent_when_all_is_there(apt_path: Path):
     program(apt_path, "shellcheck", "")
-    answer = run(ROOT / "tools" / "apt.sh", "lint", path=str(apt_path))
+    answer = run(ROOT / "tools" / "setup" / "apt.sh", "lint", path=str(apt_path))
     assert (answer.returncode, answer.stdout + answer.stderr) == (0, "")
 
 
 def test_apt_says_in_one_sentence_what_to_install(apt_path: Path):
-    answer = run(ROOT / "tools" / "apt.sh", "lint", path=str(apt_path))
+    answer = run(ROOT / "tools" / "setup" / "apt.sh", "lint", path=str(apt_path))
     assert answer.returncode == 2
     assert answer.stderr == (
         "Missing programs: install the packages shellcheck (Debian: sudo apt-get install shellcheck), "
@@ -127,7 +127,7 @@ def test_apt_installs_by_name_and_refreshes_old_lists(apt_path: Path, tmp_path: 
     fails = f'[ "$1" = install ] && [ ! -e {refreshed} ] && exit 100' if lists_are_old else ":"
     touch = f'[ "$1" = update ] && : >{refreshed}'
     program(apt_path, "apt-get", f'echo "$@" >>{log}\n{touch}\n{fails}\nexit 0')
-    answer = run(ROOT / "tools" / "apt.sh", "lint", path=str(apt_path))
+    answer = run(ROOT / "tools" / "setup" / "apt.sh", "lint", path=str(apt_path))
     assert answer.returncode == 0, answer.stderr
     assert answer.stderr == "installing Debian packages: shellcheck\n"
     asked = [line.split()[0] for line in log.read_text().splitlines()]
@@ -136,7 +136,7 @@ def test_apt_installs_by_name_and_refreshes_old_lists(apt_path: Path, tmp_path: 
 
 
 def test_every_listed_package_has_a_purpose_and_a_proof():
-    lines = (ROOT / "tools" / "apt-packages.txt").read_text().splitlines()
+    lines = (ROOT / "tools" / "setup" / "apt-packages.txt").read_text().splitlines()
     rows = [line.split() for line in lines if line and not line.startswith("#")]
     assert rows
     assert all(len(row) == 3 for row in rows)

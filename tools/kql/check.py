@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from infra.engine.cache import cache_key, filled
-from tools.environment import say
+from tools.setup.environment import say
 
 SOURCE = Path(__file__).parent
 NPM_TIMEOUT_S, CHECK_TIMEOUT_S = 300, 120

@@ -131,7 +131,7 @@ class Guest:
             GuestError: QEMU is missing or refuses its words.
         """
         if shutil.which(_PROGRAM) is None:
-            raise GuestError(f"{_PROGRAM} is not installed; run `tools/apt.sh test`")
+            raise GuestError(f"{_PROGRAM} is not installed; run `tools/setup/apt.sh test`")
         errors = self.hardware.console.with_suffix(".qemu")
         with errors.open("wb") as log:
             self._process = subprocess.Popen(

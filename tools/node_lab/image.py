@@ -12,9 +12,9 @@ from pathlib import Path
 
 from cloud_init.huddle_apply.installed.libraries import DIGEST_CHARS
 from infra.engine.cache import cache_key, filled
-from tools.environment import say
 from tools.node_lab.wheels import Wheels
 from tools.node_lab.wheels import ensure as ensure_wheels
+from tools.setup.environment import say
 
 HERE = Path(__file__).parent
 SUITE = "bookworm"

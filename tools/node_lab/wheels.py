@@ -17,7 +17,7 @@ from cloud_init.bundle.wheel import pack
 from huddle import versions
 from infra.engine.cache import cache_key, filled
 from infra.engine.versions import ROOT
-from tools.environment import say
+from tools.setup.environment import say
 
 PYTHON = "3.11"
 """Of the guest's Debian; a node in Azure has what versions.yaml says."""

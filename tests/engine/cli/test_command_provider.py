@@ -146,7 +146,7 @@ def sshd(tmp_path: Path) -> Iterator[Sshd]:
     if os.getuid() == 0:
         Path("/run/sshd").mkdir(exist_ok=True)  # where sshd parks unprivileged children; made by its unit elsewhere
     program = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
-    assert program, "openssh-server is missing: run tools/apt.sh test"
+    assert program, "openssh-server is missing: run tools/setup/apt.sh test"
     with subprocess.Popen([program, "-D", "-e", "-f", folder / "config"], stderr=(folder / "log").open("w")) as server:
         for _ in range(100):
             if "Server listening" in (folder / "log").read_text():

@@ -12,7 +12,7 @@ from pathlib import Path
 from infra.engine.cache import cache_key, cache_root, fresh_directory, locked
 from infra.engine.versions import ROOT
 
-BOOTSTRAP_LOCK = ROOT / "tools" / "bootstrap.lock"
+BOOTSTRAP_LOCK = ROOT / "tools" / "setup" / "bootstrap.lock"
 LOCK = ROOT / "requirements" / "dev.lock"
 EDITABLE = (ROOT, ROOT / "serving")
 VENV = ROOT / ".venv"
@@ -54,7 +54,7 @@ def install(program: Path) -> None:
     own = [part for folder in EDITABLE for part in ("-e", folder)]
     call([*pip, "--no-deps", "--no-build-isolation", *own])
     say("compiling what the program imports")
-    call([VENV / "bin" / "python", "-m", "tools.bytecode"])
+    call([VENV / "bin" / "python", "-m", "tools.setup.bytecode"])
     STAMP.write_text(wanted_stamp())
 
 

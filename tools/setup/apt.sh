@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Install the Debian packages that a purpose needs (tools/apt-packages.txt) and that are missing.
-# usage: tools/apt.sh PURPOSE...
+# Install the Debian packages that a purpose needs (tools/setup/apt-packages.txt) and that are missing.
+# usage: tools/setup/apt.sh PURPOSE...
 set -euo pipefail
 
 list="$(dirname "${BASH_SOURCE[0]}")/apt-packages.txt"

@@ -31,7 +31,7 @@ def compile_packages(packages: Path, modules: set[str]) -> None:
 
 def main() -> None:
     """Run by the environment's own Python, whose packages are meant."""
-    root = Path(__file__).resolve().parents[1]
+    root = Path(__file__).resolve().parents[2]
     modules = azure_modules(root / "components") | azure_modules(root / "infra")
     compile_packages(Path(sysconfig.get_path("purelib")), modules)
 

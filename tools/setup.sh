@@ -1,7 +1,0 @@
-#!/bin/sh
-# Make .venv hold what requirements/dev.lock says; quick and silent when it already does.
-set -eu
-
-cd "$(dirname "$0")/.."
-python=$(tools/find_python.sh)
-exec "$python" -m tools.environment "$@"

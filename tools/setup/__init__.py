@@ -1,0 +1,1 @@
+"""What a machine needs before the tree runs on it: a Python, `.venv`, Debian packages."""

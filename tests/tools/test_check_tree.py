@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from infra.engine.versions import ROOT
-from tools import check_tree
+from tools.lint import check_tree
 
 # Spelled in parts, so that this file keeps the rules it tests.
 HOST = "https://py" + "pi.org/simple"

@@ -11,11 +11,11 @@ import pytest
 import yaml
 
 from plan.stack_file import ROOT
-from tools.check_tree import tracked_files
 from tools.labs import __main__ as command
 from tools.labs import change, progress, table
 from tools.labs.progress import Passed
 from tools.labs.table import Lab
+from tools.lint.check_tree import tracked_files
 
 LABS = table.load()
 LAB = Lab.model_validate(

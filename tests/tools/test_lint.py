@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tools import lint
+from tools.lint import __main__ as lint
 
 SHELL = {
     "a.sh": "echo",

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.check_tree import tracked_files
+from tools.lint.check_tree import tracked_files
 
 ROOT = Path(__file__).parents[2]
 FACTS = ROOT / "docs" / "facts"

@@ -13,7 +13,8 @@ from infra.engine import EngineUnavailableError
 from infra.engine.cache import cache_root
 from infra.engine.go_build import build_tool
 from infra.engine.versions import ROOT
-from tools import check_tree, engines
+from tools import engines
+from tools.lint import check_tree
 
 BIN = ROOT / ".venv" / "bin"
 SHEBANG = re.compile(r"#!(?:/usr)?/bin/(?:env )?(?:ba)?sh\b")
@@ -62,7 +63,7 @@ def actionlint(workflows: Sequence[Path]) -> Outcome:
     """Built from its Go module (seconds, once); a machine on which it cannot be built fails the check, and says why."""
     try:
         program = build_tool(
-            ROOT / "tools" / "actionlint", "github.com/rhysd/actionlint/cmd/actionlint", cache_root(), say
+            ROOT / "tools" / "lint" / "actionlint", "github.com/rhysd/actionlint/cmd/actionlint", cache_root(), say
         )
     except EngineUnavailableError as error:
         return Outcome(passed=False, output=str(error))

@@ -1,4 +1,4 @@
-module h100-inference/tools/actionlint
+module h100-inference/tools/lint/actionlint
 
 go 1.26.0
 

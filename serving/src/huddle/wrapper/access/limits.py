@@ -77,7 +77,7 @@ class Window:
 
     def wait_s(self, amount: int, now: float) -> float:
         """Seconds until `amount` could fit, if nothing else happened; 0 when it fits now."""
-        if self.limit is None:
+        if self.limit is None or self._charged + self.reserved + amount <= self.limit:  # also with what has expired
             return 0.0
         excess = self.used(now) + amount - self.limit
         if excess <= 0:

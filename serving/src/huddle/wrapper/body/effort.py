@@ -8,8 +8,8 @@ from typing import Final
 
 INLINE_NS: Final = 4_000_000
 """Up to this, a body is prepared on the event loop."""
-MOST_NS: Final = 45_000_000
-"""Above this, a body is refused: 600,000 token ids, 200,000 texts, 80,000 keys or decimals, 20,000 objects or lists."""
+MOST_NS: Final = 35_000_000
+"""Above this, a body is refused: 460,000 token ids, 150,000 texts, 70,000 keys or decimals, 16,000 objects or lists."""
 
 _SMALL_BYTES: Final = 4_096  # cannot hold enough of anything
 _VALUE_NS: Final = 75  # a whole number or a word

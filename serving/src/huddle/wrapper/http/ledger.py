@@ -35,8 +35,6 @@ class Ledger:
     def change(self, owner: Hashable, before: int, after: int) -> None:
         """One holding of `owner` becomes larger or smaller. Raises `RequestError` (429 or 503), changing nothing."""
         delta = after - before
-        if not delta:
-            return
         held = self._by_owner.get(owner, 0) + delta
         if delta > 0:
             if held > self.per_owner:
@@ -73,8 +71,9 @@ class Holding:
 
     def hold(self, size: int) -> None:
         """Of body or answer, `size` bytes are held. Raises `RequestError` when there is no room for more."""
-        self._ledger.change(self._owner, self._size, size)
-        self._size = size
+        if size != self._size:
+            self._ledger.change(self._owner, self._size, size)
+            self._size = size
 
     def release(self) -> None:
         """Nothing is held any more."""

@@ -14,12 +14,14 @@ from typing import Any
 import pytest
 
 from cloud_init.bundle import wheel
-from components import alerts
+from components import alert_rules
 from gateway_policies import openapi
 from huddle import data_file, engine, gpus, registry, shapes, versions
 from huddle.errors import ExitCode, HuddleError, InputError
 from huddle.registry import prompts
 from huddle.wrapper.body import fields
+from huddle.wrapper.routes import Route
+from infra import program
 from infra.reports import cost, durations, openapi_doc
 from tools.labs import table
 
@@ -44,8 +46,8 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "serving/src/huddle/data/models/*/model_info.json": lambda _: list(cards()),
     "serving/src/huddle/data/versions.yaml": lambda _: versions.load.__wrapped__(),
     "gateway_policies/openapi.json": lambda _: openapi.document(),
-    "components/alerts.yaml": lambda _: list(alerts.alerts()),
-    "components/workbook.json": lambda _: alerts.workbook("title"),
+    "components/alerts.yaml": lambda _: list(alert_rules.alerts()),
+    "components/workbook.json": lambda _: alert_rules.workbook("title"),
     "infra/reports/data/durations.yaml": lambda _: durations.load.__wrapped__(),
     "infra/reports/data/operations.yaml": lambda _: openapi_doc.document(),
     "infra/reports/data/prices.yaml": lambda _: cost.load_prices.__wrapped__(),
@@ -138,3 +140,23 @@ def test_a_key_that_stands_twice_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data.yaml").write_text("a: 1\nb: 2\na: 3\n")
     with pytest.raises(InputError, match=r"data.yaml:3: a: given twice; the first is on line 1"):
         data_file.load(tmp_path / "data.yaml", dict[str, int])
+
+
+def test_a_shape_that_there_is_not_is_told_by_file_and_field(
+    broken: Callable[[Path, bytes | None], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = ROOT / "serving/src/huddle/data/engine_fields.yaml"
+    broken(path, path.read_bytes().replace(b"user: text", b"user: essay", 1))
+    monkeypatch.setattr(fields, "_data", fields._data.__wrapped__)
+    with pytest.raises(InputError, match=rf"^{re.escape(str(path))}: user: "):
+        fields.field_policies.__wrapped__(Route.CHAT)
+
+
+@pytest.mark.parametrize(
+    "file",
+    ["serving/pyproject.toml", "gateway_policies/openapi.json", "components/alerts.yaml", "components/workbook.json"],
+)
+def test_what_stops_the_program_stops_validate(file: str, broken: Callable[[Path, bytes | None], None]) -> None:
+    broken(ROOT / file, b"[")
+    with pytest.raises(InputError, match=Path(file).name):
+        program.load_plan("dev")

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from cloud_init import bundle, user_data
 from cloud_init.bundle import Bundle
 from cloud_init.delivery import run_command
+from components import alert_rules
+from gateway_policies import openapi
 from gateway_policies.extra_apis import rendered
 from plan.model_azure import AzurePlan
 from plan.vocabulary import Delivery
@@ -31,9 +33,13 @@ def make(plan: AzurePlan) -> Artifacts:
     """Make everything, and see that Azure would take it.
 
     Raises:
-        InputError: a file that the registry names is missing or wrong, or something is larger than Azure takes.
+        InputError: data of the program, or a file that the registry names, is missing or wrong, or something is larger
+            than Azure takes.
     """
     rendered(plan.gateway)
+    openapi.document()
+    list(alert_rules.alerts())
+    alert_rules.workbook(plan.names.workbook_title)
     built = bundle.build(plan)
     if plan.access.delivery is Delivery.RUN_COMMAND:  # over SSH nothing has a limit
         vault_uri = f"https://{plan.names.key_vault}.vault.azure.net/"

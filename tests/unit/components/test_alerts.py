@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from components import queries
-from components.alerts import Alerts, AlertsArgs, alerts, workbook
+from components.alert_rules import alerts, workbook
+from components.alerts import Alerts, AlertsArgs
 from gateway_policies.entities import Entity
 from infra.reports import openapi_doc
 from tests.unit.builders import arm_id, plan, scope

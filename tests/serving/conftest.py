@@ -15,8 +15,8 @@ from huddle.engine import query
 from huddle.local import service
 from huddle.local.files import HUDDLE, LocalPaths
 from tests import leash
-from tools import vllm_cpu
 from tools.deadlines import scaled
+from tools.venvs import vllm_cpu
 
 READY_S = 600  # 50 to 90 s on an idle machine
 NAMES = ("tiny", "tiny-alias")

@@ -42,7 +42,7 @@ def test_a_lab_reads_what_is_there_its_own_tests_among_it(lab: Lab) -> None:
         ("cloud_init/templates/units/huddle-vllm.service.j2", {"node", "namespaces"}),
         ("serving/src/huddle/wrapper/relay.py", {"node", "namespaces", "engines", "soak"}),
         ("tools/node_lab/guest.py", {"node"}),
-        ("tools/vllm_cpu.py", {"namespaces", "engines"}),
+        ("tools/venvs/vllm_cpu.py", {"namespaces", "engines"}),
         ("tools/bench/load.py", {"soak"}),
     ],
 )

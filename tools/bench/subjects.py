@@ -15,8 +15,8 @@ from pathlib import Path
 from string import Template
 
 from infra.engine.cache import cache_root
-from tools import pinned_venv
 from tools.ports import reserve_port
+from tools.venvs import pinned_venv
 
 HERE = Path(__file__).parent
 KEY = "backend-key-of-the-bench"

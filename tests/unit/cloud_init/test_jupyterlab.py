@@ -17,9 +17,9 @@ from cloud_init import bundle
 from cloud_init.huddle_apply.installed import credentials
 from cloud_init.huddle_apply.paths import NodePaths
 from tests.unit import stack_values
-from tools import jupyterlab_env
 from tools.deadlines import scaled
 from tools.ports import reserve_port
+from tools.venvs import jupyterlab_env
 
 pytestmark = pytest.mark.slow
 UNIT = "rootfs/etc/systemd/system/huddle-jupyter.service"

@@ -13,7 +13,7 @@ import pytest
 
 from cloud_init.bundle import wheel
 from cloud_init.bundle.serving_code import closure
-from tools.pinned_venv import installer
+from tools.venvs.pinned_venv import installer
 
 SERVING_FILES = {
     "pyproject.toml": '[project]\nname = "huddle"\nversion = "1.2.3"\ndescription = "d"\nrequires-python = ">=3.11"\n'

@@ -4,13 +4,11 @@ It lies outside the tree (`~/.cache/h100-inference/jupyterlab-<version>`).
 """
 
 import re
-import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))  # when run by its path
-from infra.engine.cache import cache_root  # noqa: E402
-from tools import pinned_venv  # noqa: E402
+from infra.engine.cache import cache_root
+from infra.engine.versions import ROOT
+from tools.venvs import pinned_venv
 
 LOCK = ROOT / "requirements/jupyterlab.lock"
 

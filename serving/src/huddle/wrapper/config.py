@@ -260,10 +260,12 @@ class WrapperConfig(Section):
     def memory_bytes(self) -> int:
         """What all processes may use at most: the bound for the supervisor above (MemoryMax=).
 
-        For each: the program; a connection's buffers, ours and the kernel's; bodies, parsed and as texts.
+        For each: the program, and one large body that is parsed. Together: a connection's buffers, ours and the
+        kernel's, and twice the bytes that are counted, which are true within 10 % (docs/decisions/0014).
         """
         limits = self.limits
-        return self.workers * (512 * 1024**2 + limits.connections * 128 * 1024 + 8 * limits.buffered_bytes)
+        each = 512 * 1024**2 + 16 * limits.body_bytes
+        return self.workers * each + limits.connections * 128 * 1024 + 2 * limits.buffered_bytes
 
     @field_validator("upstream")
     @classmethod

@@ -70,6 +70,10 @@ engines-lab: setup ## Run the real-engine tests on the engines that nodes do not
 soak-lab: setup ## Put the wrapper under steady load for minutes; check that its memory stays flat
 	@$(labs) soak
 
+.PHONY: fuzz-lab
+fuzz-lab: setup ## Fuzz the wrapper for minutes (HUDDLE_FUZZ_SECONDS=3600 for an hour; HUDDLE_FUZZ_SEED repeats a run)
+	@$(labs) fuzz
+
 .PHONY: lint
 lint: setup ## Check style, types, shell, YAML, workflows and the tree's own rules
 	@tools/setup/apt.sh lint

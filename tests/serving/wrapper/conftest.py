@@ -4,8 +4,9 @@ import asyncio
 import io
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -87,9 +88,9 @@ class Wrapper:
 MakeWrapper = Callable[..., Any]
 
 
-@pytest.fixture
-async def make_wrapper(tmp_path: Any) -> AsyncIterator[MakeWrapper]:
-    """Start a wrapper with changes to a small configuration; `config` merges one level deep."""
+@asynccontextmanager
+async def wrappers(tmp_path: Path, connection: type[ClientConnection] = ClientConnection) -> AsyncIterator[MakeWrapper]:
+    """Start wrappers with changes to a small configuration; `config` merges one level deep."""
     stack = AsyncExitStack()
     services: list[BookedFaults] = []
 
@@ -114,7 +115,7 @@ async def make_wrapper(tmp_path: Any) -> AsyncIterator[MakeWrapper]:
         service.faults = []
         services.append(service)
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: ClientConnection(service), "127.0.0.1", 0)
+        server = await loop.create_server(lambda: connection(service), "127.0.0.1", 0)
         stack.callback(server.close)
         stack.callback(service.abort_all)
         service.background.keep("tick", service.tick)
@@ -130,6 +131,12 @@ async def make_wrapper(tmp_path: Any) -> AsyncIterator[MakeWrapper]:
     async with stack:
         yield make
     assert [fault for service in services for fault in service.faults] == []
+
+
+@pytest.fixture
+async def make_wrapper(tmp_path: Path) -> AsyncIterator[MakeWrapper]:
+    async with wrappers(tmp_path) as make:
+        yield make
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ rehearse: setup ## Run a stack's whole life on a simulated Azure: up, preview, u
 test: setup ## Run all tests except the deep labs, including a booted node and a real engine
 	@tools/setup/apt.sh test
 	@$(python) -m infra.engine show >/dev/null
-	@for made in vllm_cpu jupyterlab_env node_lab.image; do $(python) -m tools.$$made >/dev/null; done
+	@for made in venvs.vllm_cpu venvs.jupyterlab_env node_lab.image; do $(python) -m tools.$$made >/dev/null; done
 	@echo "running all tests but the deep labs, $(PYTEST_WORKERS) at a time" >&2
 	@$(python) -m pytest -n $(PYTEST_WORKERS) --dist loadfile --no-loadscope-reorder -m 'not lab' tests
 

@@ -90,11 +90,11 @@ def test_a_killed_run_goes_on_and_nothing_finished_is_sent_twice(shell: Shell, e
 
 
 def test_refused_requests_go_to_the_errors_and_are_tried_again(shell: Shell, endpoint: Endpoint) -> None:
-    write(shell, line(0), line(1, temperature="hot"), line(2))
+    write(shell, line(0), line(1, seed=13), line(2))
 
     async def refuses(request: Received, reply: Reply) -> None:
-        if request.json.get("temperature") == "hot":
-            await reply.json({"error": {"message": "temperature must be a number", "code": 400}}, status=400)
+        if request.json.get("seed") == 13:
+            await reply.json({"error": {"message": "unlucky", "param": "seed", "code": 400}}, status=400)
         else:
             await polite(request, reply)
 
@@ -105,7 +105,7 @@ def test_refused_requests_go_to_the_errors_and_are_tried_again(shell: Shell, end
     errors = shell.directory / "work.errors.jsonl"
     (error,) = [json.loads(line) for line in errors.read_text().splitlines()]
     assert (error["custom_id"], error["response"]["status_code"]) == ("r1", 400)
-    assert "temperature" in error["response"]["body"]["error"]["message"]
+    assert "seed" in error["response"]["body"]["error"]["message"]
     assert {answer["custom_id"] for answer in answers(shell)} == {"r0", "r2"}
     endpoint.engine.script = polite
     assert shell.run("batch", "work.jsonl").returncode == 0

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from huddle.wrapper.access.auth import new_key
 from huddle.wrapper.body.fields import SECTIONS
 from huddle.wrapper.engine import errors as engine_errors
+from huddle.wrapper.engine.answers import Judge
 from huddle.wrapper.engine.usage import StreamMeter
 from huddle.wrapper.routes import Route
 
@@ -277,19 +278,16 @@ async def test_the_sdk_raises_it(wrapper: Wrapper) -> None:
                 pass
 
 
-def metered(chunks: list[bytes], *, hide: bool = False) -> bytes:
-    meter = StreamMeter(hide=hide, error=lambda _: b"data: ours\n\n")
+def metered(chunks: list[bytes], *, hide: bool = False, route: Route = Route.CHAT) -> bytes:
+    meter = StreamMeter(Judge(route), hide=hide, error=lambda _: b"data: ours\n\n")
     return b"".join(map(meter.feed, chunks)) + meter.rest()
 
 
-LONG = b"x" * 700_000
+LONG = b"x" * 3_000_000
 NO_ERRORS = {
-    "null": event({"response": {"error": None}, "error": None}),
-    "a name in metadata": event({"response": {"metadata": {"error": "x"}, "error": None}}),
     "a text": event({"choices": [{"finish_reason": "error", "delta": {"content": "error"}}]}),
-    "a long event": b'data: {"a":"' + LONG + LONG + b'"}\n\n',
-    "a long event with a null": b'data: {"error":null,"a":"' + LONG + LONG + b'","b":"error"}\n\n',
-    "without an end": b"data: 1\n\ndata: 2",
+    "a long event": token("x" * 1_400_000),
+    "a piece with quotes": token('say "error": {"x"}, \\ and more'),
 }
 ERRORS = {
     "vLLM's": event(vllm(PROMPT)),
@@ -298,7 +296,7 @@ ERRORS = {
     "a failed response": event({"type": "response.failed", "response": {"error": {"message": PROMPT}}}),
     "not JSON": b'data: {"error": {"message": ' + PROMPT.encode() + b"\n\n",
     "without an end": b'data: {"error": {"message": "' + PROMPT.encode(),
-    "long": event(vllm(PROMPT + "x" * 1_500_000)),
+    "long": event(vllm(PROMPT + "x" * 5_000_000)),
     "long and without an end": b'data: {"error": {"message": "' + LONG + LONG + PROMPT.encode(),
 }
 

@@ -83,7 +83,7 @@ def test_preparing_anything_ends_in_a_request_or_a_refusal(route: Route) -> None
             Route.COMPLETIONS: lambda: (
                 written["prompt"] if isinstance(written["prompt"], str) else written["prompt"][0]
             ),
-            Route.RESPONSES: lambda: written["instructions"],
+            Route.RESPONSES: lambda: written["input"][0]["content"],
             Route.EMBEDDINGS: lambda: "ours",
         }[route]()
         assert first.startswith("ours")

@@ -9,7 +9,7 @@ import pytest
 from tools.deadlines import scaled
 
 from .conftest import MakeWrapper, Wrapper
-from .fake_engine import DONE, MODEL, USAGE, FakeEngine, Received, Reply, token
+from .fake_engine import DONE, MODEL, USAGE, FakeEngine, Received, Reply, saying, streaming, token
 
 pytestmark = pytest.mark.anyio
 
@@ -163,61 +163,59 @@ async def test_a_stream_that_dies_inside_an_event_ends_after_the_one_before(wrap
     assert error["code"] == "engine_broken"
 
 
-async def test_a_stream_that_dies_inside_a_very_long_event_is_only_cut(wrapper: Wrapper) -> None:
-    """Such an event is passed on before it is whole: an error behind its half would be read as the other half."""
-    half = b'data: {"a":"' + b"x" * 2_000_000
-
-    async def script(request: Received, reply: Reply) -> None:
-        await reply.stream_head()
-        await reply.chunk(half)
-        await asyncio.sleep(0.1)
-        reply.writer.close()
-
-    wrapper.engine.script = script
-    received = b""
-    body = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "stream": True}
-    with pytest.raises(httpx.RemoteProtocolError):
-        async with wrapper.http.stream("POST", "/v1/chat/completions", json=body) as answer:
-            async for chunk in answer.aiter_raw():
-                received += chunk
-    assert half.startswith(received)
-    assert len(received) > 1_000_000
-
-
-async def test_a_plain_answer_that_is_cut_is_seen_to_be(wrapper: Wrapper) -> None:
+async def test_a_plain_answer_that_is_cut_is_a_502(wrapper: Wrapper) -> None:
     async def script(request: Received, reply: Reply) -> None:
         await reply.raw(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{")
         reply.writer.close()
 
     wrapper.engine.script = script
-    with pytest.raises(httpx.RemoteProtocolError):
-        await wrapper.chat()
+    answer = await wrapper.chat()
+    assert (answer.status_code, error_of(answer)["code"]) == (502, "engine_broken")
+
+
+async def test_a_plain_answer_without_end_is_a_502(wrapper: Wrapper) -> None:
+    async def script(request: Received, reply: Reply) -> None:
+        await reply.raw(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 999999999\r\n\r\n")
+        while not reply.writer.is_closing():
+            await reply.raw(b" " * 1_000_000)
+
+    wrapper.engine.script = script
+    answer = await wrapper.chat()
+    assert (answer.status_code, error_of(answer)["code"]) == (502, "engine_broken")
+    assert "ask for a stream" in answer.text
+
+
+async def test_a_large_plain_answer_is_judged_beside_the_loop(wrapper: Wrapper) -> None:
+    wrapper.engine.script = saying({"choices": [{"message": {"content": "x" * 3_000_000}}], "usage": USAGE})
+    answer = await wrapper.chat()
+    assert len(answer.json()["choices"][0]["message"]["content"]) == 3_000_000
+    assert wrapper.request_lines()[-1]["completion_tokens"] == USAGE["completion_tokens"]
 
 
 async def test_bytes_after_an_answer_are_not_the_next_answer(wrapper: Wrapper) -> None:
     """Response smuggling: an engine's surplus must not become another client's answer."""
-    poison = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 6\r\n\r\npoison"
+    poison = b'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 8\r\n\r\n{"id":1}'
 
     async def script(request: Received, reply: Reply) -> None:
-        await reply.raw(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\nok" + poison)
+        await reply.raw(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}" + poison)
         await asyncio.sleep(0.05)
 
     wrapper.engine.script = script
     for _ in range(5):
         answer = await wrapper.chat()
-        assert answer.content == b"ok"
+        assert answer.content == b"{}"
 
 
 async def test_an_engine_that_speaks_unasked_is_dropped(wrapper: Wrapper) -> None:
     async def script(request: Received, reply: Reply) -> None:
-        await reply.json({"n": 1, "usage": USAGE})
+        await reply.json({"created": 1, "usage": USAGE})
         await asyncio.sleep(0.05)
         await reply.raw(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 6\r\n\r\npoison")
 
     wrapper.engine.script = script
-    assert (await wrapper.chat()).json()["n"] == 1
+    assert (await wrapper.chat()).json()["created"] == 1
     await asyncio.sleep(0.2)
-    assert (await wrapper.chat()).json()["n"] == 1
+    assert (await wrapper.chat()).json()["created"] == 1
 
 
 async def test_interim_answers_are_swallowed(wrapper: Wrapper) -> None:
@@ -263,35 +261,35 @@ async def test_an_engine_that_wants_a_key_is_our_fault_not_the_clients(wrapper: 
     error_of(answer)
 
 
-async def test_malformed_events_are_passed_on_not_judged(wrapper: Wrapper) -> None:
-    junk = b'data: {not json "usage":\n\ndata\n\n:\n\n\n\nid: 1\nevent: x\ndata: [DONE]\n\nno end'
-
-    async def script(request: Received, reply: Reply) -> None:
-        await reply.stream_head()
-        await reply.chunk(junk)
-        await reply.end()
-
-    wrapper.engine.script = script
-    assert (await wrapper.chat(stream=True)).content == junk
+async def test_what_is_no_event_of_the_route_is_not_passed_on(wrapper: Wrapper) -> None:
+    """Neither comments nor other fields of events; what is not JSON is an error, also at the end."""
+    junk = b'data\n\n:\n\n\n\nid: 1\nevent: x\ndata: [DONE]\n\ndata: {not json\n\nno end\ndata: "x'
+    wrapper.engine.script = streaming(junk)
+    events = (await wrapper.chat(stream=True)).content.split(b"\n\n")
+    assert events[0] == b"data: [DONE]"
+    assert [json.loads(event[6:])["error"]["code"] for event in events[1:-1]] == ["engine_error"] * 2
     await wrapper.until(lambda: wrapper.service.running == 0)
     assert "huddle_wrapper_usage_missing_total 1.0" in wrapper.metrics()
 
 
-async def test_an_event_without_end_does_not_fill_the_memory(wrapper: Wrapper) -> None:
+async def test_an_event_without_end_is_an_error_and_does_not_fill_the_memory(wrapper: Wrapper) -> None:
     async def script(request: Received, reply: Reply) -> None:
         await reply.stream_head()
         for _ in range(300):
             await reply.chunk(b"x" * 100_000)
+        await reply.chunk(b"\n\n" + token("after"))
         await reply.end()
 
     wrapper.engine.script = script
     held = 0
-    size = 0
+    got = b""
     body = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "stream": True}
     async with wrapper.http.stream("POST", "/v1/chat/completions", json=body) as answer:
         async for chunk in answer.aiter_raw():
-            size += len(chunk)
+            got += chunk
             for exchange in wrapper.service._exchanges:
-                held = max(held, len(exchange._meter._partial))
-    assert size == 30_000_000
-    assert held < 2_000_000
+                held = max(held, sum(map(len, exchange._meter._held)))
+    error, _, after = got.partition(b"\n\n")
+    assert json.loads(error[6:])["error"]["code"] == "engine_error"
+    assert after == token("after")
+    assert held < 5_000_000

@@ -91,13 +91,21 @@ def test_token_ids_are_refused_where_there_is_a_prompt(tokens: list[Any]) -> Non
         into_completion(tokens, PROMPT)
 
 
-def test_responses_instructions() -> None:
-    assert into_responses(None, "hi", PROMPT) == ("ours", "hi")
-    assert into_responses("theirs", "hi", PROMPT) == ("ours\n\ntheirs", "hi")
+def test_the_prompt_of_responses_is_their_first_item() -> None:
+    """Not their `instructions`: the engine repeats those."""
+
+    def made(text: str) -> dict[str, Any]:
+        return {"type": "message", **system(text)}
+
+    hi = {"type": "message", **USER}
+    assert into_responses(None, "hi", PROMPT) == [made("ours"), {**hi, "content": "hi"}]
+    assert into_responses("theirs", "hi", PROMPT) == [made("ours\n\ntheirs"), {**hi, "content": "hi"}]
     items = [system("item", "developer"), USER, system("later")]
-    assert into_responses("theirs", items, PROMPT) == ("ours\n\ntheirs\n\nitem", [USER, system("later")])
+    assert into_responses("theirs", items, PROMPT) == [made("ours\n\ntheirs\n\nitem"), USER, system("later")]
     dropped = Prompt("p", "ours", ClientSystem.DROP)
-    assert into_responses("theirs", items, dropped) == ("ours", [USER])
+    assert into_responses("theirs", items, dropped) == [made("ours"), USER]
+    with pytest.raises(RequestError, match="more than system text"):
+        into_responses(None, [system("only")], PROMPT)
 
 
 CONTENT = st.one_of(

@@ -164,6 +164,28 @@ async def test_responses_get_it_too(wrapped: Wrapper, tap: Tap, real_vllm: RealE
     line = wrapped.request_lines()[-1]
     assert line["prompt_tokens"] == len(tokens)
     assert last(tap).json["store"] is False
+    assert PROMPT not in answer.text
+    said = [json.loads(line.removeprefix("data: ")) for line in answer.text.splitlines() if line.startswith("data: {")]
+    told = [event["response"] for event in said if "response" in event] if stream else [answer.json()]
+    assert [response["instructions"] for response in told] == ["Be a pirate."] * (3 if stream else 1)
+
+
+async def test_the_engines_whole_answers_are_known(wrapped: Wrapper, tap: Tap) -> None:
+    """Nothing is left out of what it answers, but for what repeats the request: no key of this version is forgotten."""
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+    chat = {"messages": USER, "max_tokens": 3, "logprobs": True, "top_logprobs": 2, "n": 2, "tools": tools}
+    for path, body in {
+        "/v1/chat/completions": chat,
+        "/v1/completions": {"prompt": "Once", "max_tokens": 3, "logprobs": 2},
+        "/v1/responses": {"input": "Hi.", "max_output_tokens": 4, "metadata": {"a": "b"}},
+    }.items():
+        answer = await wrapped.http.post(path, json={"model": "tiny", **body})
+        assert answer.status_code == 200, answer.text
+        assert answer.json() == json.loads(tap.answers[-1]), path
+        streamed = await wrapped.http.post(path, json={"model": "tiny", **body, "stream": True})
+        for line, sent in zip(streamed.text.splitlines(), tap.answers[-1].decode().splitlines(), strict=False):
+            if line.startswith("data: {"):
+                assert json.loads(line[6:]) == json.loads(sent[6:]), path
 
 
 # -- bytes --

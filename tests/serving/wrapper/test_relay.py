@@ -120,40 +120,41 @@ async def test_an_engine_that_closed_an_idle_connection_is_asked_again(wrapper: 
 
 
 async def test_a_hundred_megabytes_go_through_in_bounded_memory(wrapper: Wrapper) -> None:
-    block = b"x" * 1_000_000
+    block = token("x" * 1_000_000)
 
     async def script(request: Received, reply: Reply) -> None:
-        await reply.raw(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100000000\r\n\r\n")
+        await reply.stream_head()
         for _ in range(100):
-            await reply.raw(block)
+            await reply.chunk(block)
+        await reply.end()
 
     wrapper.engine.script = script
-    body = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}]}
+    body = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "stream": True}
     size = 0
     digest = hashlib.sha256()
     async with wrapper.http.stream("POST", "/v1/chat/completions", json=body) as answer:
         async for chunk in answer.aiter_raw():
             size += len(chunk)
             digest.update(chunk)
-    assert size == 100_000_000
+    assert size == 100 * len(block)
     assert digest.hexdigest() == hashlib.sha256(block * 100).hexdigest()
 
 
 async def test_a_slow_reader_slows_the_engine_down(wrapper: Wrapper) -> None:
     """Flow control: what lies between the engine and a client that does not read is bounded."""
     sent = 0
-    block = b"x" * 100_000
+    block = token("x" * 100_000)
 
     async def script(request: Received, reply: Reply) -> None:
         nonlocal sent
-        await reply.raw(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 1000000000\r\n\r\n")
+        await reply.stream_head()
         while True:
-            await reply.raw(block)
+            await reply.chunk(block)
             sent += len(block)
 
     wrapper.engine.script = script
     reader, writer = await asyncio.open_connection("127.0.0.1", wrapper.port, limit=1024)
-    writer.write(chat_request(wrapper.port, stream=False))
+    writer.write(chat_request(wrapper.port, stream=True))
     await reader.readline()
     previous = -1
     while sent != previous:  # until the engine is stuck

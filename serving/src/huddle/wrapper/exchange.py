@@ -18,7 +18,8 @@ from huddle.wrapper.body.compile_cost import Compiling
 from huddle.wrapper.body.effort import INLINE_NS, effort_ns
 from huddle.wrapper.body.prepare import Prepared
 from huddle.wrapper.engine import errors as engine_errors
-from huddle.wrapper.engine.usage import BodyMeter, StreamMeter, Usage
+from huddle.wrapper.engine.answers import Judge
+from huddle.wrapper.engine.usage import BytesMeter, PlainMeter, StreamMeter, Usage, VectorsMeter
 from huddle.wrapper.errors import RequestError, upstream_broken, upstream_timeout
 from huddle.wrapper.http.connection import ClientConnection
 from huddle.wrapper.http.upstream import ResponseHead, UpstreamConnection, UpstreamPool
@@ -31,10 +32,11 @@ from huddle.wrapper.workbench import Workbench
 _THREAD_BYTES: Final = 256 * 1024  # a larger body is prepared in a thread, to keep the streams flowing
 _KEEPALIVE: Final = b": keep-alive\n\n"
 _STREAM_TYPE: Final = "text/event-stream; charset=utf-8"
+_BYTES_TYPE: Final = "application/octet-stream"  # embeddings with encoding_format: bytes
 _CONTENT_TYPES: Final = {
     b"application/json": "application/json",
     b"text/event-stream": _STREAM_TYPE,
-    b"application/octet-stream": "application/octet-stream",  # embeddings with encoding_format: bytes
+    b"application/octet-stream": _BYTES_TYPE,
 }
 """What an answer may be, and how we say it: the engine's own header does not go through."""
 
@@ -116,7 +118,7 @@ class Exchange:
         self._sent_at: float | None = None
         self._heard_at = 0.0
         self._answer_begun = False
-        self._meter: StreamMeter | BodyMeter = BodyMeter()
+        self._meter: StreamMeter | PlainMeter | VectorsMeter | BytesMeter = BytesMeter()
         self._sse = False
         self._error: _EngineError | None = None
         self._asked_again = False
@@ -226,20 +228,41 @@ class Exchange:
                 self._refuse_for_engine(self._error)
             return
         content_type = _CONTENT_TYPES.get(head.headers.get(b"content-type", b"").partition(b";")[0].strip().lower())
+        vectors = self.admitted.route is Route.EMBEDDINGS
+        if content_type == _BYTES_TYPE and not vectors:
+            content_type = None
         if content_type is None or head.headers.get(b"content-encoding", b"identity") != b"identity":
             self._upstream_fault(upstream_broken("the engine's answer is not of a type that it was asked for"))
             return
         self.status = head.status
         self._sse = content_type == _STREAM_TYPE
-        length = head.length
-        headers = [("content-type", content_type)]
+        judge = self._judge()
+        headers, length = [("content-type", content_type)], None
         if self._sse:
             prepared = self.prepared
-            self._meter = StreamMeter(hide=prepared is not None and prepared.hide_usage, error=self._stream_error)
-            length = None  # comments, the hidden event and errors change it
+            hide = prepared is not None and prepared.hide_usage
+            self._meter = StreamMeter(judge, hide=hide, error=self._stream_error)
             headers += (("cache-control", "no-cache"), ("x-accel-buffering", "no"))
+        elif content_type != "application/json":
+            length = head.length
+        elif vectors:
+            self._meter, length = VectorsMeter(judge), head.length
+        else:
+            self._meter = PlainMeter(judge)
+            return  # the client's answer begins once this one is whole and judged
         self.overhead_s += self._clock() - now
         self.connection.start_response(head.status, headers + self.own_headers(), length)
+
+    def _judge(self) -> Judge:
+        admitted, prepared, address = self.admitted, self.prepared, self.service.pool.address
+        assert prepared is not None  # noqa: S101 - an answer follows a request
+        secrets = (
+            prepared.served.prompt.text if prepared.served.prompt else "",
+            auth.cache_salt(admitted.runtime.cache_salt_secret, admitted.caller),
+            admitted.runtime.upstream_key or "",
+            address.path or address.authority,
+        )
+        return Judge(admitted.route, admitted.request_id, secrets, prepared.repeated, prepared.stops)
 
     def response_body(self, data: bytes, *, last: bool) -> None:
         """Some of the answer: the hot path."""
@@ -249,9 +272,14 @@ class Exchange:
             if len(self._error.body) > engine_errors.READ_BYTES:
                 self._refuse_for_engine(self._error)  # whatever follows is not waited for
             return
-        data = self._meter.feed(data)
-        if last:
-            data += self._meter.rest()
+        meter = self._meter
+        try:
+            data = meter.feed(data)
+            if last:
+                data += meter.rest()
+        except RequestError as broken:
+            self._upstream_fault(broken)
+            return
         if data:
             if self.first_byte_at is None:
                 self.first_byte_at = self._heard_at
@@ -269,9 +297,46 @@ class Exchange:
             return
         if self._leave is not None:
             self._leave.answered()
-        rest = self._meter.rest()
+        meter = self._meter
+        if isinstance(meter, PlainMeter):
+            if meter.size <= _THREAD_BYTES:
+                self._plain(meter)
+            else:
+                self._task = self.service.loop.create_task(self._plain_in_thread(meter))
+            return
+        try:
+            rest = meter.rest()
+        except RequestError as broken:
+            self._upstream_fault(broken)
+            return
         if rest:
             self.connection.write_body(rest)
+        self.connection.end_response()
+        self._end(End.DONE)
+
+    def _plain(self, meter: PlainMeter) -> None:
+        try:
+            self._answer(meter.judged())
+        except RequestError as broken:
+            self._upstream_fault(broken)
+
+    async def _plain_in_thread(self, meter: PlainMeter) -> None:
+        try:
+            answer = await asyncio.to_thread(meter.judged)
+        except Exception as error:
+            self._failed(error)
+        else:
+            self._answer(answer)
+
+    def _answer(self, body: bytes) -> None:
+        """A plain answer that is whole and judged."""
+        if self._ended:
+            return
+        now = self.first_byte_at = self._clock()
+        self.overhead_s += now - self._heard_at
+        headers = [("content-type", "application/json"), *self.own_headers()]
+        self.connection.start_response(200, headers, len(body))
+        self.connection.write_body(body, last=True)
         self.connection.end_response()
         self._end(End.DONE)
 
@@ -400,7 +465,7 @@ class Exchange:
             self._refuse(refusal)
             return
         of(self.service.metrics.refusals, refusal.code).inc()
-        if self._sse and self._meter.at_boundary:
+        if self._sse:
             self.connection.write_body(refusal.event())
         self.connection.cut()
         self._end(End.TRUNCATED, refusal)

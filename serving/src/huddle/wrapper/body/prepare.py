@@ -1,6 +1,7 @@
 """From a client's bytes to the engine's: parse, judge, add the prompt, serialise. What was checked is what is sent."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -28,6 +29,8 @@ _OUTPUT_FIELDS: Final = {
 _INPUT_FIELDS: Final = {Route.COMPLETIONS: "prompt", Route.EMBEDDINGS: "input"}
 """The fields that may hold several inputs."""
 _LONG_NUMBER_DIGITS: Final = 19
+REPEATED: Final = ("instructions", "metadata", "reasoning", "text", "tool_choice", "tools", "user")
+"""The fields that an answer of `/v1/responses` repeats."""
 _COMPLETIONS_DEFAULT: Final = 16  # OpenAI's and vLLM's own default of max_tokens on /v1/completions
 _LEAST_SHARE: Final = 8  # one part in so many of the context is left to the answer of who names no maximum
 
@@ -57,6 +60,9 @@ class Prepared:
     sequences: int
     stripped: int
     compiling: Compiling | None = None
+    stops: tuple[str, ...] = ()
+    repeated: Mapping[str, Any] = field(default_factory=dict)
+    """What the client has sent of `REPEATED`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +87,13 @@ class Preparer:
         checker = Checker(self.caps, self.media_url_prefixes)
         choices = whole_number(fields, "n", 1, 1) or 1
         texts = 1
+        repeated: dict[str, Any] = {}
         if route is Route.CHAT:
             self._chat(fields, checker, served.prompt)
         elif route is Route.COMPLETIONS:
             texts = self._completion(fields, served.prompt)
         elif route is Route.RESPONSES:
-            self._responses(fields, checker, served.prompt)
+            repeated = self._responses(fields, checker, served.prompt)
         else:
             texts = self._embeddings(fields)
         sequences, most = choices * texts, self.caps.sequences
@@ -102,7 +109,7 @@ class Preparer:
         _step_back(fields, served.priority)
         written = serialise(fields)
         reserve = _reserved(served, _input_tokens(fields, len(written)), output, sequences)
-        return Prepared(written, served, stream, hide, reserve, sequences, stripped, compiling)
+        return Prepared(written, served, stream, hide, reserve, sequences, stripped, compiling, _stops(fields), repeated)
 
     def _compiling(self, schemas_of: dict[str, Any], body_bytes: int) -> Compiling | None:
         """Judge the fields that may hold schemas; None when compiling them is cheap."""
@@ -147,16 +154,17 @@ class Preparer:
             fields["prompt"] = prompts.into_completion(text, prompt)
         return count
 
-    def _responses(self, fields: dict[str, Any], checker: Checker, prompt: Prompt | None) -> None:
+    def _responses(self, fields: dict[str, Any], checker: Checker, prompt: Prompt | None) -> dict[str, Any]:
+        """Returns what the answer may repeat."""
+        repeated = {"instructions": fields.get("instructions")}
         items = checker.input_items(fields.get("input"))
         if prompt:
-            fields["instructions"], items = prompts.into_responses(fields.get("instructions"), items, prompt)
-            if items == []:
-                raise bad_request("invalid_input", "'input' must hold more than system text", "input")
+            items = prompts.into_responses(fields.pop("instructions", None), items, prompt)
         fields["input"] = items
         fields["store"] = False
         _replace(fields, "tools", checker.tools(fields.get("tools"), flat=True))
         _replace(fields, "chat_template_kwargs", checker.template_switches(fields.get("chat_template_kwargs")))
+        return repeated | {name: fields[name] for name in REPEATED[1:] if name in fields}
 
     def _embeddings(self, fields: dict[str, Any]) -> int:
         text = fields.get("input")
@@ -230,6 +238,11 @@ def _input_tokens(fields: dict[str, Any], size: int) -> int:
     media = _media_bytes(fields.get("messages")) + _media_bytes(fields.get("input"))
     count = len(fields.get("messages") or ())
     return (size - sum(media)) // _BYTES_PER_TOKEN + count * _TOKENS_PER_MESSAGE + len(media) * _TOKENS_PER_MEDIUM
+
+
+def _stops(fields: dict[str, Any]) -> tuple[str, ...]:
+    stop = fields.get("stop") or ()
+    return (stop,) if isinstance(stop, str) else tuple(stop)
 
 
 def _step_back(fields: dict[str, Any], best: int | None) -> None:

@@ -89,25 +89,30 @@ def into_completion(text: Any, prompt: Prompt) -> str | list[str]:
     raise bad_request("invalid_prompt", message, "prompt")
 
 
-def into_responses(instructions: Any, items: Any, prompt: Prompt) -> tuple[str, Any]:
-    """`instructions` and `input` of `/v1/responses` with the prompt first."""
+def into_responses(instructions: Any, items: Any, prompt: Prompt) -> list[Any]:
+    """The `input` of `/v1/responses` with the prompt, and the client's own `instructions` behind it, as its first item.
+
+    Not as `instructions`: the engine repeats those in its answers.
+    """
     if instructions is not None and not isinstance(instructions, str):
         raise bad_request("invalid_type", "'instructions' must be a text", "instructions")
-    if prompt.client_system is not ClientSystem.APPEND:
-        theirs = isinstance(items, list) and any(_is_system_item(item) for item in items)
-        if instructions or theirs:
-            _refuse_if_asked(prompt, "instructions" if instructions else "input")
-        if isinstance(items, list):
-            items = [item for item in items if not _is_system_item(item)]
-        return prompt.text, items
+    if isinstance(items, str):
+        items = [{"type": "message", "role": "user", "content": items}]
     own = [instructions] if instructions else []
-    if isinstance(items, list):
+    if prompt.client_system is not ClientSystem.APPEND:
+        if instructions or any(_is_system_item(item) for item in items):
+            _refuse_if_asked(prompt, "instructions" if instructions else "input")
+        own = []
+        items = [item for item in items if not _is_system_item(item)]
+    else:
         leading = 0
         while leading < len(items) and _is_system_item(items[leading]):
             own.append(_text(items[leading].get("content"), f"input[{leading}].content"))
             leading += 1
         items = items[leading:]
-    return _join(prompt, own), items
+    if not items:
+        raise bad_request("invalid_input", "'input' must hold more than system text", "input")
+    return [{"type": "message", "role": "system", "content": _join(prompt, own)}, *items]
 
 
 def _is_system_item(item: Any) -> bool:

@@ -1,23 +1,30 @@
-"""Find the token usage in answers, and errors in streams, without touching any other bytes.
+"""Answers on their way: what each says of the usage, and what of it goes on (answers.py).
 
-Streams are looked at one write at a time: the engine writes whole events, so the common case is one search. Only an
-event that holds the word `"usage"` or `"error"` (as a JSON key or value: inside a JSON string its quotes would be
-escaped) is parsed. (docs/facts/vllm-and-ray.md#usage-of-streams)
+A stream is judged event by event. Nearly all events of a stream begin with the same bytes and hold nothing but a piece
+of text; those pass as they came, after one comparison and one match. The others are parsed.
+(docs/facts/vllm-and-ray.md#usage-of-streams)
 """
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum, auto
 from typing import Any, Final
 
+from huddle.wrapper.engine.answers import Judge, decode
+from huddle.wrapper.errors import upstream_broken
+
 _EVENT_END: Final = b"\n\n"
-_ERROR: Final = b'"error"'
-_WATCHED: Final = re.compile(rb'"(?:usage|error)"').search
-_ERROR_KEY: Final = re.compile(rb'"error"\s*:(?!\s*null)')
-_EVENT_MAX: Final = 1024 * 1024  # an event longer than this is passed on before it is whole, unless it holds an error
-_TAIL_MAX: Final = 64 * 1024  # of a plain JSON answer; the usage stands near its end
+_DONE: Final = b"[DONE]"
+_CHOICES: Final = b'"choices":['
+_EVENT_MAX: Final = 4 * 1024 * 1024  # a longer event is not held until its end: it becomes an error
+# What follows the part that all events of a stream share: one piece of text, or nothing, and nothing else.
+_PIECE: Final = re.compile(
+    rb'\{"index":\d{1,4},"(?:delta":\{(?:"(?:content|reasoning|reasoning_content)":)?|text":)'
+    rb'(?:"[^"\\\x00-\x1f]*+(?:\\.[^"\\\x00-\x1f]*+)*+")?\}?'
+    rb'(?:,"(?:logprobs|finish_reason|stop_reason|token_ids)":null)*+\}\]\}\n\n'
+).match
+PLAIN_MAX: Final = 16 * 1024 * 1024
+"""The longest plain answer that is judged; it is held until it is whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,92 +57,94 @@ def usage_of(value: Any) -> Usage | None:
 
 
 class StreamMeter:
-    """Watches a stream of server-sent events.
+    """Judges a stream of server-sent events.
 
     `error` makes the event that stands for an error of the engine's; with `hide`, the usage event that only we asked
     for is taken out.
     """
 
-    def __init__(self, *, hide: bool, error: Callable[[bytes], bytes]) -> None:
+    def __init__(self, judge: Judge, *, hide: bool, error: Callable[[bytes], bytes]) -> None:
+        self._judge = judge
         self._hide = hide
         self._replaced = error
-        self._partial = b""
-        self._long: _Long | None = None
+        self._held: list[bytes] = []
+        self._size = 0
+        self._dropping = False
+        self._shared: bytes | None = None
         self.usage: Usage | None = None
-
-    @property
-    def at_boundary(self) -> bool:
-        """Whether what was passed on ends where an event does."""
-        return self._long is not _Long.PASS
 
     def feed(self, data: bytes) -> bytes:
         """Note what `data` says and return what the client shall get now.
 
         The beginning of an unfinished event waits for its end: no reader could act on it before that.
         """
-        if not self._partial and self._long is None and data.endswith(_EVENT_END):
-            return data if _WATCHED(data) is None else self._look(data)
-        data, self._partial = self._partial + data, b""
-        begun = b""
-        if self._long is not None:
-            begun, end, data = data.partition(_EVENT_END)
-            if self._long is _Long.DROP:
-                begun, self._partial = b"", b"" if end else begun[-1:]  # it may be half of the end
-            elif not end:
-                begun, self._partial = begun[:-1], begun[-1:]
-            else:
-                begun += end
-            if not end:
-                return begun
-            self._long = None
-        whole, end, partial = data.rpartition(_EVENT_END)
-        kept = begun + (self._look(whole + end) if end else b"")
-        if len(partial) > _EVENT_MAX:
-            broken = _ERROR_KEY.search(partial) is not None
-            self._long = _Long.DROP if broken else _Long.PASS
-            kept += self._replaced(partial) if broken else partial[:-1]
-            partial = partial[-1:]
-        self._partial = partial
-        return kept
+        held, made = self._held, b""
+        if not held and self._are_pieces(data):
+            return data
+        if held and _EVENT_END not in held[-1][-1:] + data:
+            held.append(data)
+            self._size += len(data)
+        else:
+            whole, end, partial = (b"".join(held) + data).rpartition(_EVENT_END)
+            if end:
+                made = b"".join(map(self._look, whole.split(_EVENT_END)))
+            held[:] = [partial] if partial else []
+            self._size = len(partial)
+        if self._size > _EVENT_MAX:
+            if not self._dropping:
+                made += self._replaced(b"".join(held))
+            self._dropping = True
+            held[:] = [held[-1][-1:]]  # it may be half of the end
+            self._size = 1
+        return made
 
     def rest(self) -> bytes:
-        """What is still held when the stream has ended: an event without its end is passed on as it came."""
-        partial, self._partial = self._partial, b""
-        if self._long is _Long.DROP:
+        """What is still held when the stream has ended, judged as an event."""
+        partial = b"".join(self._held)
+        self._held.clear()
+        self._size = 0
+        return self._look(partial) if partial else b""
+
+    def _are_pieces(self, data: bytes) -> bool:
+        """Whether this is nothing but events with pieces of text, behind what this stream's events share."""
+        shared = self._shared
+        if shared is None:
+            return False
+        at = 0
+        while data.startswith(shared, at) and (found := _PIECE(data, at + len(shared))):
+            at = found.end()
+            if at == len(data):
+                return True
+        return False
+
+    def _look(self, event: bytes) -> bytes:
+        """A whole event as it goes on, without the line that ends it coming in."""
+        if self._dropping:
+            self._dropping = False
             return b""
-        return self._replaced(partial) if _ERROR in partial and _is_error(_decode(partial)) else partial
-
-    def _look(self, events: bytes) -> bytes:
-        """Note the usage in whole events; returns them without the one to hide, and with our errors."""
-        if _WATCHED(events) is None:
-            return events
-        kept = []
-        for event in events.split(_EVENT_END)[:-1]:
-            if _WATCHED(event) is not None:
-                decoded = _decode(event)
-                if _ERROR in event and _is_error(decoded):
-                    kept.append(self._replaced(event))
-                    continue
-                usage = usage_of(decoded)
-                if usage is not None:
-                    self.usage = usage
-                    if self._hide and isinstance(decoded, dict) and decoded.get("choices") == []:
-                        continue
-            kept.append(event + _EVENT_END)
-        return b"".join(kept)
-
-
-class _Long(Enum):
-    """What becomes of the rest of an event that is too long to be held."""
-
-    PASS = auto()
-    DROP = auto()
+        lines = [line[5:] for line in event.split(b"\n") if line.startswith(b"data:")]
+        if not lines:
+            return b""  # a comment, or what no client would read
+        text = b"".join(lines)
+        if text.strip() == _DONE:
+            return b"data: [DONE]\n\n"
+        value = decode(text)
+        if not isinstance(value, dict) or _is_error(value):
+            return self._replaced(event)
+        usage = usage_of(value)
+        if usage is not None:
+            self.usage = usage
+            if self._hide and value.get("choices") == []:
+                return b""
+        made = self._judge.event(value)
+        shared, found, _ = made.partition(_CHOICES)
+        if found:
+            self._shared = shared + found
+        return made
 
 
-def _is_error(event: Any) -> bool:
-    """Whether an event tells of an error: as vLLM does on any route, or what cannot be read and may."""
-    if not isinstance(event, dict):
-        return True
+def _is_error(event: dict[str, Any]) -> bool:
+    """Whether an event tells of an error, as vLLM does on any route."""
     response = event.get("response")
     return bool(
         event.get("error")
@@ -145,48 +154,103 @@ def _is_error(event: Any) -> bool:
     )
 
 
-class BodyMeter:
-    """Watches a plain JSON answer, keeping no more than its end."""
+class VectorsMeter:
+    """Judges an answer of `/v1/embeddings`, which may be too long to be held: each of its strings, as they come."""
 
-    def __init__(self) -> None:
+    def __init__(self, judge: Judge) -> None:
+        self._judge = judge
+        self._partial = b""
+        self._before = b""
         self._tail = b""
-        self._whole = True
-        self.at_boundary = False
 
     def feed(self, data: bytes) -> bytes:
-        """Note `data` and return it."""
-        self._tail += data
-        if len(self._tail) > _TAIL_MAX:
-            self._tail = self._tail[-_TAIL_MAX:]
-            self._whole = False
+        """Return what of `data` is known to be right. Raises `RequestError` (502)."""
+        data = self._partial + data
+        at = 0
+        for found in _STRING(data):
+            self._outside(data[at : found.start()])
+            at = found.end()
+            vector = self._before.endswith(b'"embedding":') and _BASE64(found[1])
+            if not vector and not self._judge.knows(found[1].decode("utf-8", "replace")):
+                raise upstream_broken("the engine's answer holds what no answer of the route does")
+            self._before = found[0][-_LONGEST:]
+        begun = data.find(b'"', at)
+        end = begun if begun >= 0 else len(data)
+        self._outside(data[at:end])
+        self._partial = data[end:]
+        if len(self._partial) > _STRING_MAX:
+            raise upstream_broken("the engine's answer holds a text that is too long")
+        self._tail = (self._tail + data[:end])[-_TAIL_MAX:]
+        return data[:end]
+
+    def rest(self) -> bytes:
+        """Nothing: half a string is no JSON. Raises `RequestError` (502)."""
+        if self._partial:
+            raise upstream_broken("the engine's answer is not JSON")
+        return b""
+
+    @property
+    def usage(self) -> Usage | None:
+        """The usage, once the body has ended."""
+        found = _USAGE_OBJECT.findall(self._tail)
+        return usage_of({"usage": decode(found[-1])}) if found else None
+
+    def _outside(self, data: bytes) -> None:
+        if _NUMBERS(data) is None:
+            raise upstream_broken("the engine's answer is not JSON")
+        self._before = (self._before + data.strip())[-_LONGEST:]
+
+
+_STRING: Final = re.compile(rb'"([^"\\]*+)"').finditer
+# true, false and null may come in pieces
+_NUMBERS: Final = re.compile(rb"[-+0-9.E,:\[\]{}\snulltruefalse]*+").fullmatch
+_BASE64: Final = re.compile(rb"[A-Za-z0-9+/=]*+").fullmatch
+_LONGEST: Final = len(b'"embedding":')
+_STRING_MAX: Final = 1024 * 1024  # a vector in base64 is the longest
+_TAIL_MAX: Final = 4 * 1024  # the usage stands at the end
+_USAGE_OBJECT: Final = re.compile(rb'"usage"\s*:\s*(\{(?:[^{}]|\{[^{}]*\})*\})')  # objects nested once, as vLLM's are
+
+
+class BytesMeter:
+    """Counts nothing: vectors as bytes (`encoding_format: bytes`) are the model's own, and say no usage."""
+
+    usage: Usage | None = None
+
+    def feed(self, data: bytes) -> bytes:
+        """Return `data`."""
         return data
 
     def rest(self) -> bytes:
         """Nothing is ever held back."""
         return b""
 
-    @property
-    def usage(self) -> Usage | None:
-        """The usage, once the body has ended."""
-        if self._whole:
-            try:
-                return usage_of(json.loads(self._tail))
-            except ValueError:
-                return None
-        for match in reversed(list(_USAGE_OBJECT.finditer(self._tail))):
-            try:
-                return usage_of({"usage": json.loads(match[1])})
-            except ValueError:
-                continue
-        return None
 
+class PlainMeter:
+    """Holds a plain answer until it is whole, to be judged."""
 
-_USAGE_OBJECT: Final = re.compile(rb'"usage"\s*:\s*(\{(?:[^{}]|\{[^{}]*\})*\})')  # objects nested once, as vLLM's are
+    def __init__(self, judge: Judge) -> None:
+        self._judge = judge
+        self._held: list[bytes] = []
+        self.size = 0
+        self.usage: Usage | None = None
 
+    def feed(self, data: bytes) -> bytes:
+        """Keep `data`. Raises `RequestError` (502) for an answer of more than `PLAIN_MAX` bytes."""
+        self.size += len(data)
+        if self.size > PLAIN_MAX:
+            raise upstream_broken(f"the engine's answer has more than {PLAIN_MAX} bytes; ask for a stream")
+        self._held.append(data)
+        return b""
 
-def _decode(event: bytes) -> Any:
-    data = b"".join(line[5:] for line in event.split(b"\n") if line.startswith(b"data:"))
-    try:
-        return json.loads(data)
-    except ValueError:
-        return None
+    def rest(self) -> bytes:
+        """Nothing: see `judged`."""
+        return b""
+
+    def judged(self) -> bytes:
+        """The answer as it goes on; notes its usage. May run in a thread. Raises `RequestError` (502)."""
+        value = decode(b"".join(self._held))
+        self._held.clear()
+        if not isinstance(value, dict) or _is_error(value):
+            raise upstream_broken("the engine's answer is not what the route answers")
+        self.usage = usage_of(value)
+        return self._judge.plain(value)

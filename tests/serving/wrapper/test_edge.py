@@ -98,7 +98,7 @@ async def test_a_good_request_is_answered_so_the_table_above_means_something(wra
     for request in (GOOD, f"{CHUNKED}{len(BODY):x};ext=1\r\n{BODY}\r\n0\r\nx-trailer: a\r\n\r\n", "\r\n" + GOOD):
         writer.write(request.encode())
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 OK")
-        await reader.readuntil(b'"total_tokens": 16}}')
+        await reader.readuntil(b'"total_tokens":16}}')
     writer.close()
     assert len(wrapper.engine.completions) == 3
 

@@ -289,7 +289,7 @@ async def test_f10_a_client_that_never_reads_its_last_answer_is_cut(make_wrapper
     wrapper = await make_wrapper(timeouts={"client_stall_s": 0.5, "client_idle_s": 3_600})
 
     async def script(request: Received, reply: Reply) -> None:
-        await reply.json({"usage": USAGE, "text": "a" * 5_000_000})
+        await reply.json({"usage": USAGE, "choices": [{"text": "a" * 5_000_000}]})
 
     wrapper.engine.script = script
     key = "x-backend-key: backend-key-0123456789abcdef"
@@ -308,7 +308,7 @@ async def test_answers_that_wait_for_readers_stay_within_their_owners_part(make_
     wrapper = await make_wrapper(products=products, limits=limits)
 
     async def script(request: Received, reply: Reply) -> None:
-        await reply.json({"usage": USAGE, "text": "a" * 8_000_000})
+        await reply.json({"usage": USAGE, "choices": [{"text": "a" * 8_000_000}]})
 
     wrapper.engine.script = script
     clients = [await unread(wrapper) for _ in range(12)]

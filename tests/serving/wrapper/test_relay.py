@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from huddle.wrapper import runtime as runtimes
+from huddle.wrapper.access.auth import new_key
 from huddle.wrapper.config import WrapperConfig
 from huddle.wrapper.http.connection import ClientConnection, _http_date
 from huddle.wrapper.observability.logs import LogWriter
@@ -33,6 +34,16 @@ def chat_request(port: int, *, stream: bool = True, **fields: object) -> bytes:
         f"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nx-backend-key: {BACKEND_KEY}\r\n"
         f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n{body}"
     ).encode()
+
+
+async def test_f21_the_hash_of_the_prompt_is_for_operators_and_the_gateway(make_wrapper: MakeWrapper) -> None:
+    key, digest = new_key()
+    wrapper = await make_wrapper(products={"team": {"keys": [{"name": "alice", "sha256": digest}]}})
+    assert "x-huddle-prompt-sha256" in (await wrapper.chat()).headers
+    del wrapper.http.headers["x-backend-key"]
+    answer = await wrapper.chat(headers={"authorization": f"Bearer {key}"})
+    assert answer.headers["x-huddle-prompt-id"] == "test-prompt"
+    assert "x-huddle-prompt-sha256" not in answer.headers
 
 
 async def test_a_plain_answer_is_the_engines_bytes(wrapper: Wrapper) -> None:

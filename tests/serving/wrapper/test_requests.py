@@ -305,7 +305,8 @@ def test_responses_that_reach_beyond_the_request_are_refused(fields: dict[str, A
 def test_responses_are_never_stored() -> None:
     got = sent({"model": "m", "input": "hi", "store": True, "instructions": "theirs"}, Route.RESPONSES)
     assert got["store"] is False
-    assert got["instructions"] == "ours\n\ntheirs"
+    assert "instructions" not in got
+    assert got["input"][0]["content"] == "ours\n\ntheirs"
 
 
 def test_usage_is_forced_into_streams() -> None:

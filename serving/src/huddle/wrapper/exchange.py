@@ -275,6 +275,8 @@ class Exchange:
         meter = self._meter
         try:
             data = meter.feed(data)
+            if isinstance(meter, PlainMeter):
+                self.connection.holding.hold(meter.size)
             if last:
                 data += meter.rest()
         except RequestError as broken:
@@ -332,6 +334,7 @@ class Exchange:
         """A plain answer that is whole and judged."""
         if self._ended:
             return
+        self.connection.holding.hold(0)
         now = self.first_byte_at = self._clock()
         self.overhead_s += now - self._heard_at
         headers = [("content-type", "application/json"), *self.own_headers()]
@@ -369,7 +372,10 @@ class Exchange:
         headers = [(REQUEST_ID_HEADER, self.admitted.request_id)]
         prompt = self.prepared.served.prompt if self.prepared else None
         if prompt is not None:
-            headers += ((PROMPT_ID_HEADER, prompt.id), (PROMPT_HASH_HEADER, prompt.sha256))
+            headers.append((PROMPT_ID_HEADER, prompt.id))
+            if self.admitted.caller.via is not auth.Via.OWN_KEY:
+                # Not for subscribers, who could try guesses against it; the gateway takes it off.
+                headers.append((PROMPT_HASH_HEADER, prompt.sha256))
         if self._sent_at is not None:
             headers += (
                 (OVERHEAD_HEADER, f"{self.overhead_s * 1000:.3f}"),

@@ -109,7 +109,9 @@ class Preparer:
         _step_back(fields, served.priority)
         written = serialise(fields)
         reserve = _reserved(served, _input_tokens(fields, len(written)), output, sequences)
-        return Prepared(written, served, stream, hide, reserve, sequences, stripped, compiling, _stops(fields), repeated)
+        return Prepared(
+            written, served, stream, hide, reserve, sequences, stripped, compiling, _stops(fields), repeated
+        )
 
     def _compiling(self, schemas_of: dict[str, Any], body_bytes: int) -> Compiling | None:
         """Judge the fields that may hold schemas; None when compiling them is cheap."""

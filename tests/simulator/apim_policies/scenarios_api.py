@@ -35,6 +35,15 @@ async def a_request_reaches_a_node_and_its_answer_the_client_unchanged(make: Mak
 
 
 @scenario
+async def the_hash_of_a_prompt_stays_behind_the_gateway(make: Make) -> None:
+    lab = make()
+    lab.usual = answer(200, headers={"x-huddle-prompt-id": "p", "x-huddle-prompt-sha256": "5" * 64})
+    got = await lab.ask()
+    assert got.headers.get("X-Huddle-Prompt-Id") == "p"
+    assert got.headers.get("X-Huddle-Prompt-Sha256") is None
+
+
+@scenario
 async def requests_go_to_the_nodes_in_turn(make: Make) -> None:
     lab = make()
     for _ in range(4):

@@ -260,7 +260,7 @@ async def test_f10_who_does_not_read_gets_no_further_answer(make_wrapper: MakeWr
     wrapper = await make_wrapper(products=products)
 
     async def script(request: Received, reply: Reply) -> None:
-        await reply.json({"usage": USAGE, "text": "a" * 200_000})
+        await reply.json({"usage": USAGE, "choices": [{"text": "a" * 200_000}]})
 
     wrapper.engine.script = script
     reader, writer = await unread(wrapper)

@@ -215,6 +215,7 @@ class Live:
     address: str = ""
     said: Said = field(default_factory=Said)
     faults: list[Exception] = field(default_factory=list)
+    http: httpx.Client = field(default_factory=lambda: httpx.Client(timeout=scaled(20)), repr=False)
     log: io.BytesIO = field(default_factory=io.BytesIO)
 
     def ask(self, route: Route, model: str, *, stream: bool, gateway: bool) -> bytes:
@@ -225,7 +226,7 @@ class Live:
         url = f"http://127.0.0.1:{self.port}{route.value}"
         got = b""
         try:
-            with httpx.stream("POST", url, json=body, headers=headers, timeout=scaled(20)) as answer:
+            with self.http.stream("POST", url, json=body, headers=headers) as answer:
                 got = f"{answer.status_code} {answer.reason_phrase}\n".encode()
                 got += b"".join(b"%b: %b\n" % pair for pair in answer.headers.raw) + b"\n"
                 for chunk in answer.iter_raw():
@@ -268,6 +269,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     thread.start()
     assert ready.wait(scaled(10))
     yield live
+    live.http.close()
     stop[0]()
     thread.join(10)
 

@@ -4,6 +4,7 @@ The engine reads more from a part than its `type` says (a part without a type bu
 names another request's cached image), so parts are rebuilt from the keys that belong to their type.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -34,6 +35,8 @@ _OUTPUT_PARTS: Final = {"output_text": "output_text", "text": "output_text", "re
     "input_text": "input_text"
 }
 _DETAILS: Final = ("auto", "low", "high", "original")
+# What one reader of URLs takes for something else than another: steps up, coded dots and slashes, backslashes, spaces.
+_NOT_NORMAL: Final = re.compile(r"/\.{1,2}(?=[/?#;]|$)|%(?:2e|2f|5c|25|0)|[\\ ]", re.IGNORECASE)
 _TEMPLATE_SWITCHES: Final = frozenset({"enable_thinking", "thinking", "preserve_thinking"})
 
 
@@ -176,9 +179,14 @@ class Checker:
         url = value.get("url") if isinstance(value, dict) else value
         if not isinstance(url, str):
             raise bad_request("invalid_content", f"'{where}' must hold a URL", where)
-        if not url.startswith("data:") and not any(url.startswith(prefix) for prefix in self.media_url_prefixes):
+        if not url.startswith("data:") and not self._may_be_fetched(url):
             raise bad_request("media_url_not_allowed", f"'{where}' must be a data: URL; nothing is fetched", where)
         return {"url": url, **({"detail": value["detail"]} if "detail" in value else {})} if value is not url else url
+
+    def _may_be_fetched(self, url: str) -> bool:
+        """Whether a URL lies under a prefix however the engine reads it: one that is not in normal form does not."""
+        normal = url.isascii() and url.isprintable() and _NOT_NORMAL.search(url) is None
+        return normal and any(url.startswith(prefix) for prefix in self.media_url_prefixes)
 
 
 def _as_item(part: dict[str, Any], where: str, kinds: Mapping[str, str]) -> dict[str, Any]:

@@ -347,6 +347,24 @@ def test_no_piece_of_a_secret_is_in_what_a_client_gets(
     assert live.faults == []
 
 
+def everywhere(value: Any, text: str) -> Any:
+    """An answer with a text in place of every string of it, and as a key of every object."""
+    if isinstance(value, dict):
+        return {key: everywhere(one, text) for key, one in value.items()} | {text: text}
+    return [everywhere(one, text) for one in value] if isinstance(value, list) else text
+
+
+@pytest.mark.parametrize("mark", ["<prompt>", "<salt>", "<key>", "<address>"])
+@pytest.mark.parametrize("route", ROUTES)
+def test_no_place_of_an_answer_shows_a_secret(live: Live, route: Route, mark: str) -> None:
+    for answer, stream, model in itertools.product(ANSWERS, [False, True], PROMPTS):
+        body = json.dumps(everywhere(answer, mark))
+        content_type, body = ("text/event-stream", f"data: {body}\n\n") if stream else ("application/json", body)
+        live.said = Said(content_type=content_type, body=body)
+        got = without_the_models_words(live.ask(route, model, stream=False, gateway=False))
+        assert leaked([PROMPTS[model], SALT, ENGINE_KEY, live.address], got, 14) == []
+
+
 STATUSES = [0, 201, 202, 204, 205, 206, 226, 301, 302, 303, 304, 307, 308, 402, 418, 451, 502, 520, 599, 999]
 OTHERS = [(200, "text/html", ""), (200, "", ""), (200, "application/json", "gzip"), (200, "text/event-stream", "br")]
 NO_ANSWERS = [

@@ -258,7 +258,8 @@ class Judge:
             return False
         own = text.replace(self.request_id, "\0") if self.request_id else text
         pieces = [own[i : i + SECRET_CHARACTERS] for i in range(len(own) - SECRET_CHARACTERS + 1)]
-        if any(piece in secret for secret in self.secrets for piece in pieces):
+        short = any(secret in own for secret in self.secrets if 0 < len(secret) < SECRET_CHARACTERS)
+        if short or any(piece in secret for secret in self.secrets for piece in pieces):
             return True
         if len(self._cleared) < _CLEARED_MAX:
             self._cleared.add(text)

@@ -40,11 +40,15 @@ class Answer:
 
 @dataclass(frozen=True)
 class Case:
-    """`sent`: the client's writes; without `answer` the engine is like vLLM; `leaves`: the client does not wait."""
+    """`sent`: the client's writes; without `answer` the engine is like vLLM.
+
+    `leaves`: the client does not wait for the end. `turns`: each write waits until the one before is answered.
+    """
 
     sent: tuple[bytes, ...]
     answer: Answer | None = None
     leaves: bool = False
+    turns: bool = False
 
     def dumps(self) -> str:
         """The text of a file of the corpus."""
@@ -58,4 +62,4 @@ class Case:
         if answer is not None:
             raw = {name: answer[name].encode("latin-1") for name in ("head", "body")}
             answer = Answer(**{**answer, **raw, "cuts": tuple(answer["cuts"])})
-        return cls(tuple(piece.encode("latin-1") for piece in kept["sent"]), answer, kept["leaves"])
+        return cls(tuple(piece.encode("latin-1") for piece in kept["sent"]), answer, kept["leaves"], kept["turns"])

@@ -1,6 +1,7 @@
 """What the fuzzer sends: bodies from engine_fields.yaml, schemas, requests as bytes; and a hostile engine's answers."""
 
 import json
+import re
 from typing import Any
 
 import yaml
@@ -18,10 +19,19 @@ from .target import KEY
 
 FIELDS: dict[str, Any] = yaml.safe_load(fields._DATA.read_text(encoding="utf-8"))
 CAPS = Caps()
-FAR = st.sampled_from([-(10**30), -(2**63) - 1, -(2**31), -1, 0, 1, 2**31, 2**63, 2**64, 10**30, 1e308, -0.0, 1e-320])
+RAW = re.compile(r'"@([-+.\dEe]+)@"')
+"""A text that stands for a number which `json.dumps` cannot write."""
+FAR = st.sampled_from(
+    ["@1e400@", "@-1e400@", "@1e-400@", "@1E+2@", "@-0@", "@%s@" % ("9" * 5_000), "@01@"]
+) | st.sampled_from([-(10**30), -(2**63) - 1, -(2**31), -1, 0, 1, 2**31, 2**63, 2**64, 10**30, 1e308, -0.0, 1e-320])
 TEXT = st.text(max_size=12) | st.sampled_from(
     ["", "none", "auto", "required", "low", "a" * 65_537, "\ud800", "\0", BODY.decode()]
 )
+
+
+def written(value: Any, **how: Any) -> bytes:
+    """A value as JSON."""
+    return RAW.sub(r"\1", json.dumps(value, **how)).encode("utf-8", "surrogatepass")
 
 
 # -- values of fields --
@@ -64,7 +74,22 @@ REFERENCE = st.sampled_from(
 GRAMMAR = st.text('root ::="ab"|()*+?{}[]#\n', max_size=40) | st.sampled_from(
     ["root ::= root", 'root ::= "a" | root "b"']
 )
-SCHEMA: st.SearchStrategy[Any] = st.recursive(
+DEPTHS = st.sampled_from([2, 30, 62, 63, 64, 65, 300, 900])
+
+
+def nest(depth: int, around: str, inside: Any) -> Any:
+    """A schema in a schema in a schema."""
+    for _ in range(depth):
+        inside = {around: [inside] if around in ("anyOf", "allOf", "prefixItems") else inside}
+    return inside
+
+
+AROUND = st.sampled_from(["items", "not", "anyOf", "allOf", "prefixItems", "additionalProperties", "x"])
+DEEP = st.builds(nest, DEPTHS, AROUND, st.booleans() | COUNT)
+DEEP_TEXT = st.builds(
+    lambda depth, opening: opening * depth * 20, DEPTHS, st.sampled_from(["[", '{"a":', "(", '"', "\\"])
+)
+SCHEMA: st.SearchStrategy[Any] = DEEP | st.recursive(
     st.booleans() | JSON | st.fixed_dictionaries({"$ref": REFERENCE}),
     lambda inner: st.fixed_dictionaries(
         {},
@@ -105,8 +130,8 @@ SCHEMAS: dict[str, st.SearchStrategy[Any]] = {
     "structured_outputs": st.fixed_dictionaries(
         {},
         optional={
-            "json": SCHEMA | SCHEMA.map(json.dumps), "regex": PATTERN, "choice": st.lists(TEXT, max_size=4),
-            "grammar": GRAMMAR, "json_object": st.booleans(), "structural_tag": JSON | JSON.map(json.dumps),
+            "json": SCHEMA | SCHEMA.map(json.dumps) | DEEP_TEXT, "regex": PATTERN, "choice": st.lists(TEXT, max_size=4),
+            "grammar": GRAMMAR, "json_object": st.booleans(), "structural_tag": JSON | JSON.map(json.dumps) | DEEP_TEXT,
             "whitespace_pattern": PATTERN,
         },
     ),
@@ -130,8 +155,11 @@ KINDS = st.sampled_from(["message", "reasoning", "function_call", "function_call
 ITEM = st.tuples(
     MESSAGE,
     st.fixed_dictionaries(
-        {}, optional={"type": KINDS, "id": TEXT, "call_id": TEXT, "name": TEXT, "arguments": JSON.map(json.dumps),
-                      "output": TEXT | JSON, "summary": JSON, "status": TEXT},
+        {},
+        optional={
+            "type": KINDS, "id": TEXT, "call_id": TEXT, "name": TEXT, "status": TEXT, "summary": JSON,
+            "arguments": JSON.map(json.dumps) | DEEP_TEXT, "output": TEXT | JSON,
+        },
     ),
 ).map(lambda pair: pair[0] | pair[1])  # fmt: skip
 NUMBERS = st.lists(st.integers(-1, 300), min_size=1, max_size=3)
@@ -161,7 +189,7 @@ def value_of(name: str, judged: Any) -> st.SearchStrategy[Any]:
         own = HANDLED.get(name, near(0, "output_tokens"))
     else:
         own = shaped(judged)
-    return st.one_of(own, own, JSON, FAR)
+    return st.one_of(own, own, JSON, FAR, DEEP)
 
 
 def body(route: Route) -> st.SearchStrategy[bytes]:
@@ -170,14 +198,14 @@ def body(route: Route) -> st.SearchStrategy[bytes]:
     some = st.lists(st.sampled_from(sorted(known)), max_size=4, unique=True).flatmap(
         lambda names: st.fixed_dictionaries({name: value_of(name, known[name]) for name in names})
     )
-    written = st.tuples(some, st.booleans(), st.booleans()).map(
-        lambda drawn: json.dumps(
-            (PLAIN[route] | {"stream": True} if drawn[1] and route is not Route.EMBEDDINGS else PLAIN[route])
-            | drawn[0],
-            ensure_ascii=drawn[2],
-        ).encode("utf-8", "surrogatepass")
+    base = {**PLAIN[route], **({} if route is Route.EMBEDDINGS else {"stream": True})}
+    good = st.builds(
+        lambda start, more, plain: written(start | more, ensure_ascii=plain),
+        st.sampled_from([PLAIN[route], base]),
+        some,
+        st.booleans(),
     )
-    return written | JSON.map(json.dumps).map(str.encode)
+    return good | (JSON | DEEP).map(written)
 
 
 SCHEMA_FIELDS = {
@@ -189,7 +217,7 @@ SCHEMA_FIELDS = {
 def schema_body(route: Route) -> st.SearchStrategy[bytes]:
     """A good body with one hostile schema."""
     return st.sampled_from(SCHEMA_FIELDS[route]).flatmap(
-        lambda name: SCHEMAS[name].map(lambda value: json.dumps(PLAIN[route] | {name: value}).encode())
+        lambda name: SCHEMAS[name].map(lambda value: written(PLAIN[route] | {name: value}))
     )
 
 
@@ -320,8 +348,10 @@ LEAVES = st.sampled_from([False, False, False, False, True])
 STREAMED = st.sampled_from([Route.CHAT, Route.COMPLETIONS, Route.RESPONSES]).map(
     lambda route: request(route, json.dumps(PLAIN[route] | {"stream": True}).encode())
 )
+TURNS = st.lists(st.one_of(GOOD_REQUEST, STREAMED, BODIES, FRAMING), min_size=2, max_size=5)
 KINDS_OF_CASES: dict[str, st.SearchStrategy[Case]] = {
     "framing": st.builds(lambda data, places, leaves: Case(split(data, places), None, leaves), FRAMING, PLACES, LEAVES),
+    "turns": st.builds(lambda sent, leaves: Case(tuple(sent), None, leaves, turns=True), TURNS, LEAVES),
     "bodies": st.builds(lambda data, leaves: Case((data,), None, leaves), BODIES, LEAVES),
     "schemas": st.builds(lambda data: Case((data,)), SCHEMA_BODIES),
     "answers": st.builds(

@@ -121,7 +121,7 @@ class Target:
         """Send, and read until the wrapper closes, or waits for more."""
         Watched.last = None
         reader, writer = await self.wrapper.connect()
-        received = bytearray()
+        received, sent = bytearray(), 0
 
         async def read() -> None:
             while data := await reader.read(65536):
@@ -133,8 +133,11 @@ class Target:
                 writer.write(piece)
                 await writer.drain()
                 await asyncio.sleep(0)
+                sent += len(piece)
+                if case.turns:
+                    await self._looked_at(sent, reading)
             if not case.leaves:
-                await self._looked_at(sum(map(len, case.sent)), reading)
+                await self._looked_at(sent, reading)
                 writer.write_eof()
                 await reading
         except OSError:
@@ -179,9 +182,11 @@ class Target:
 
     def _engine_saw(self, case: Case, responses: list[Response]) -> Iterator[str]:
         asked = self.wrapper.engine.completions
-        if case.answer is None and any(400 <= one.status != 503 for one in responses) and asked:
-            yield f"refused with {responses[0].status}, but the engine was asked"
-        if len(asked) > 2:  # a second time, where an idle connection was closed as it was used
+        answered = sum(one.status == 200 for one in responses)
+        refused = any(one.status >= 400 for one in responses) and not case.leaves
+        if case.answer is None and refused and len(asked) > answered:
+            yield f"refused with {responses[-1].status}, but the engine was asked"
+        if len(asked) > 2 * len(case.sent):  # a second time, where an idle connection was closed as it was used
             yield f"the engine was asked {len(asked)} times"
         for request in asked:
             yield from _judged(request)
@@ -221,7 +226,7 @@ def _script(case: Case) -> Any:
 
 def _responses(case: Case, received: bytes) -> Iterator[Response]:
     """The answers in what a client got; one that is not whole is the last. Interim ones are left out."""
-    head_only = b"".join(case.sent).startswith(b"HEAD ")
+    requests = list(case.sent) if case.turns else [b"".join(case.sent)]
     while received:
         response, ends = Response(), [len(received)]
 
@@ -239,7 +244,9 @@ def _responses(case: Case, received: bytes) -> Iterator[Response]:
         parser = httptools.HttpResponseParser(Reading())
         parser.feed_data(head + b"\r\n\r\n")
         response.status = parser.get_status_code()
-        if head_only or 100 <= response.status < 200:
+        interim = 100 <= response.status < 200
+        request = b"" if interim or not requests else requests.pop(0)
+        if interim or request.startswith(b"HEAD "):
             closes = response.headers.get("connection") == "close"  # then what follows is nobody's answer
             ends[0] = len(received) - (0 if closes else len(rest))
             response.whole = True
@@ -248,10 +255,23 @@ def _responses(case: Case, received: bytes) -> Iterator[Response]:
             parser.feed_data(rest[:length])
             ends[0] = len(received) - len(rest) + length
         else:
-            parser.feed_data(rest)  # chunked, or to the end in HTTP/1.0: nothing follows
+            size = _chunks_size(rest) if "transfer-encoding" in response.headers else len(rest)
+            parser.feed_data(rest[:size])
+            ends[0] = len(received) - len(rest) + size
         received = received[ends[0] :]
-        if response.status != 100:
+        if not interim:
             yield response
+
+
+def _chunks_size(data: bytes) -> int:
+    """Where chunks end that stand at the beginning of data; its size where they are cut."""
+    at = 0
+    while end := data.find(b"\r\n", at) + 1:
+        chunk = int(data[at : end - 1], 16)
+        at = end + 1 + chunk + 2
+        if not chunk:
+            return at
+    return len(data)
 
 
 def _shape(response: Response, case: Case) -> Iterator[str]:

@@ -150,6 +150,9 @@ class TestExactCommand:
         assert command.build(request("qwen3-8b")).env["HF_HUB_OFFLINE"] == "1"
         assert "HF_HUB_OFFLINE" not in command.build(request("qwen3-8b", local=False)).env
 
+    def test_f18_no_redirect_of_media_is_followed(self):
+        assert command.build(request("qwen3-8b")).env["VLLM_MEDIA_URL_ALLOW_REDIRECTS"] == "0"
+
     def test_dangerous_switches_are_taken_from_the_inherited_environment(self):
         built = command.build(request("qwen3-8b"))
         inherited = {"VLLM_SERVER_DEV_MODE": "1", "HOME": "/home/x", "VLLM_HOST_IP": "8.8.8.8"}

@@ -129,6 +129,7 @@ def _environment(request: LaunchRequest, cache: PurePosixPath) -> dict[str, str]
         "FLASHINFER_WORKSPACE_BASE": str(cache / "flashinfer"),
         "HF_HOME": str(PurePosixPath(request.workspace) / "inference_cache" / "huggingface"),
         "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_MEDIA_URL_ALLOW_REDIRECTS": "0",  # else a listed place could send the engine anywhere
         "DO_NOT_TRACK": "1",
     }
     if request.local:

@@ -36,7 +36,13 @@ ENV = frozenset(
             "RAY_AUTH_TOKEN_PATH",
         ),
         *("VLLM_CACHE_ROOT", "TRITON_CACHE_DIR", "CUDA_CACHE_PATH", "FLASHINFER_WORKSPACE_BASE", "HF_HOME"),
-        *("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "VLLM_NO_USAGE_STATS", "DO_NOT_TRACK"),
+        *(
+            "HF_HUB_OFFLINE",
+            "TRANSFORMERS_OFFLINE",
+            "VLLM_NO_USAGE_STATS",
+            "DO_NOT_TRACK",
+            "VLLM_MEDIA_URL_ALLOW_REDIRECTS",
+        ),
         *("VLLM_RAY_EXTRA_ENV_VARS_TO_COPY", "HUDDLE_LAUNCH_ID", "CUDA_VISIBLE_DEVICES"),
         *("PATH", "LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONPATH"),
     }

@@ -293,7 +293,13 @@ EVENT = st.one_of(
         [token("a"), token('"usage"'), USAGE_EVENT, DONE, b": comment\n\n", b"data: {\n\n", b"\n\n", b"data: 5\n\n"]
     ),
     st.sampled_from(
-        [b'data: {"error":{"message":"@BODY@","code":500}}\n\n', b'data: {"type":"error","message":"@BODY@"}\n\n']
+        [
+            b'data: {"error":{"message":"@BODY@","code":500}}\n\n',
+            b'data: {"type":"error","message":"@BODY@"}\n\n',
+            b'data: {"id":"@BODY@","choices":[],"@BODY@":"@BODY@"}\n\n',
+            b"data: @BODY@\n\n",
+            b": @BODY@\n\n",
+        ]
     ),
     JSON.map(lambda value: event({"choices": [], "usage": value})),
     JSON.map(lambda value: event({"error": value})),
@@ -305,6 +311,8 @@ DOCUMENT = st.one_of(
     st.just(json.dumps({"object": "chat.completion", "choices": [], "usage": USAGE}).encode()),
     JSON.map(lambda value: json.dumps({"usage": value}).encode()),
     st.binary(max_size=40),
+    ERRORS,
+    st.just(b'{"id":"@BODY@","object":"@BODY@","choices":[],"prompt":"@BODY@","instructions":"@BODY@"}'),
 )
 STATUS = st.sampled_from(
     [200, 200, 200, 200, 100, 204, 301, 304, 400, 400, 401, 404, 422, 429, 500, 501, 503, 504, 999]

@@ -209,7 +209,9 @@ class Judge:
         if self.route is not Route.RESPONSES:
             return b"data: " + encode(self._kept(value, _COMPLETION)) + b"\n\n"
         kept = self._kept(value, _EVENT)
-        return f"event: {kept['type']}\n".encode() * bool(kept.get("type")) + b"data: " + encode(kept) + b"\n\n"
+        kind = kept.get("type")
+        name = f"event: {kind}\n".encode() if isinstance(kind, str) else b""
+        return name + b"data: " + encode(kept) + b"\n\n"
 
     def knows(self, text: str) -> bool:
         """Whether a text may be a key or a value of an answer of `/v1/embeddings`."""

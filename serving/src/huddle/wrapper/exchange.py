@@ -229,7 +229,7 @@ class Exchange:
             return
         content_type = _CONTENT_TYPES.get(head.headers.get(b"content-type", b"").partition(b";")[0].strip().lower())
         vectors = self.admitted.route is Route.EMBEDDINGS
-        if content_type == _BYTES_TYPE and not vectors:
+        if content_type == _BYTES_TYPE and not (self.prepared and self.prepared.as_bytes):
             content_type = None
         if content_type is None or head.headers.get(b"content-encoding", b"identity") != b"identity":
             self._upstream_fault(upstream_broken("the engine's answer is not of a type that it was asked for"))

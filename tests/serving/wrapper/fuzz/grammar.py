@@ -288,6 +288,10 @@ ERRORS = st.sampled_from(
         b'{"error":"@BODY@"}',
     ]
 )
+COUNTED = st.fixed_dictionaries(
+    {"prompt_tokens": st.integers(-9, 9) | FAR | JSON},
+    optional={"completion_tokens": st.integers(-9, 9) | FAR | JSON, "input_tokens": JSON, "total_tokens": JSON},
+)
 EVENT = st.one_of(
     st.sampled_from(
         [token("a"), token('"usage"'), USAGE_EVENT, DONE, b": comment\n\n", b"data: {\n\n", b"\n\n", b"data: 5\n\n"]
@@ -301,7 +305,7 @@ EVENT = st.one_of(
             b": @BODY@\n\n",
         ]
     ),
-    JSON.map(lambda value: event({"choices": [], "usage": value})),
+    (JSON | COUNTED).map(lambda value: b"data: " + written({"choices": [], "usage": value}) + b"\n\n"),
     JSON.map(lambda value: event({"error": value})),
     JSON.map(event),
     st.binary(max_size=30),
@@ -309,7 +313,7 @@ EVENT = st.one_of(
 STREAM = st.lists(EVENT, max_size=5).map(b"".join)
 DOCUMENT = st.one_of(
     st.just(json.dumps({"object": "chat.completion", "choices": [], "usage": USAGE}).encode()),
-    JSON.map(lambda value: json.dumps({"usage": value}).encode()),
+    (JSON | COUNTED).map(lambda value: written({"choices": [], "usage": value})),
     st.binary(max_size=40),
     ERRORS,
     st.just(b'{"id":"@BODY@","object":"@BODY@","choices":[],"prompt":"@BODY@","instructions":"@BODY@"}'),

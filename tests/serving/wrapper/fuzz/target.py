@@ -170,6 +170,7 @@ class Target:
             "owners of bytes": len(service.ledger.owners),
             "sequences of subscribers": sum(one._running for one in service._subscribers.values()),
             "arrivals of subscribers": sum(one.arriving for one in service._subscribers.values()),
+            "tokens below zero": sum(w._charged < 0 for s in service._subscribers.values() for w in s._token_windows),
             "tokens reserved": sum(w.reserved for s in service._subscribers.values() for w in s._token_windows),
         }
 
@@ -280,8 +281,7 @@ def _shape(response: Response, case: Case) -> Iterator[str]:
     if response.status not in allowed:
         yield f"status {response.status} is not one of ours"
     if response.status == 200:
-        if case.answer is None and response.headers.get("content-type") == "application/json" and response.whole:
-            json.loads(response.body or b"{}")
+        yield from _not_json(response)
         return
     if response.headers.get("content-type") != "application/json":
         yield f"an error of type {response.headers.get('content-type')}"
@@ -297,6 +297,26 @@ def _shape(response: Response, case: Case) -> Iterator[str]:
         yield f"an error that is not OpenAI's: {response.body[:200]!r}"
     if error["code"] == "internal_error":
         yield "the wrapper failed itself"
+
+
+def _not_json(response: Response) -> Iterator[str]:
+    """What a strict reader cannot read: of a plain answer, or of the whole events of a stream."""
+    kind = response.headers.get("content-type", "")
+    if kind == "application/json":
+        texts = [response.body] if response.whole and response.body else []
+    else:
+        events = response.body.split(b"\n\n")[:-1] if kind.startswith("text/event-stream") else []
+        lines = [line for event in events for line in event.split(b"\n")]
+        texts = [line[5:] for line in lines if line.startswith(b"data:") and b"[DONE]" not in line]
+    for text in texts:
+        try:
+            json.loads(text, parse_constant=_refuse)
+        except ValueError:
+            yield f"this is no JSON: {text[:100]!r}"
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)
 
 
 @asynccontextmanager

@@ -32,6 +32,7 @@ _LONG_NUMBER_DIGITS: Final = 19
 REPEATED: Final = ("instructions", "metadata", "reasoning", "text", "tool_choice", "tools", "user")
 """The fields that an answer of `/v1/responses` repeats."""
 _COMPLETIONS_DEFAULT: Final = 16  # OpenAI's and vLLM's own default of max_tokens on /v1/completions
+_BYTES_FORMATS: Final = ("bytes", "bytes_only")  # of `encoding_format`, as vLLM names them
 _LEAST_SHARE: Final = 8  # one part in so many of the context is left to the answer of who names no maximum
 
 
@@ -63,6 +64,8 @@ class Prepared:
     stops: tuple[str, ...] = ()
     repeated: Mapping[str, Any] = field(default_factory=dict)
     """What the client has sent of `REPEATED`."""
+    as_bytes: bool = False
+    """Whether vectors were asked for as bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +112,9 @@ class Preparer:
         _step_back(fields, served.priority)
         written = serialise(fields)
         reserve = _reserved(served, _input_tokens(fields, len(written)), output, sequences)
+        as_bytes = fields.get("encoding_format") in _BYTES_FORMATS
         return Prepared(
-            written, served, stream, hide, reserve, sequences, stripped, compiling, _stops(fields), repeated
+            written, served, stream, hide, reserve, sequences, stripped, compiling, _stops(fields), repeated, as_bytes
         )
 
     def _compiling(self, schemas_of: dict[str, Any], body_bytes: int) -> Compiling | None:

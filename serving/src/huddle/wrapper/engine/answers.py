@@ -6,6 +6,7 @@ So an engine that repeats a prompt, a salt or an address anywhere else tells nob
 """
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -281,11 +282,19 @@ def decode(text: bytes) -> Any:
 
 
 def encode(value: Any) -> bytes:
-    """JSON as the engine writes it."""
+    """JSON as the engine writes it; numbers that JSON does not have are null."""
     try:
         return _ENCODER.encode(value).encode()
-    except UnicodeEncodeError:  # half of a surrogate pair
-        return json.dumps(value, separators=(",", ":")).encode()
+    except ValueError:  # half of a surrogate pair, or no number
+        return json.dumps(_finite(value), separators=(",", ":")).encode()
 
 
-_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False)
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False, allow_nan=False)

@@ -51,9 +51,10 @@ def usage_of(value: Any) -> Usage | None:
         return None
     prompt = usage.get("prompt_tokens", usage.get("input_tokens"))
     completion = usage.get("completion_tokens", usage.get("output_tokens", 0))
-    if not isinstance(prompt, int) or not isinstance(completion, int | None):
-        return None
-    return Usage(prompt, completion or 0)
+    completion = 0 if completion is None else completion
+    if not isinstance(prompt, int) or not isinstance(completion, int) or min(prompt, completion) < 0:
+        return None  # a count below zero would be a present to the caller
+    return Usage(prompt, completion)
 
 
 class StreamMeter:

@@ -92,7 +92,7 @@ class TestExactCommand:
     def test_the_seeds_model(self):
         assert shlex.join(command.build(request("llama-3.2-3b", front_ends=4)).argv) == (
             "vllm serve /mnt/models/Llama-3.2-3B-Instruct --served-model-name llama-3.2-3b hl --host 127.0.0.1 "
-            "--port 5005 --shutdown-timeout 10 --api-server-count 4 "
+            "--port 5005 --shutdown-timeout 10 --allowed-media-domains nothing.invalid --api-server-count 4 "
             "--chat-template /opt/Llama-3.2-3B-Instruct/chat_template.jinja --dtype auto "
             "--tensor-parallel-size 1 --pipeline-parallel-size 1 --gpu-memory-utilization 0.9 --max-model-len 4096 "
             "--enable-auto-tool-choice --tool-call-parser llama3_json"
@@ -139,6 +139,18 @@ class TestExactCommand:
         assert "canary-token" not in shown.stdout + shown.stderr
         assert "RAY_AUTH" not in huddle(*line).stdout
 
+    def test_the_engine_fetches_from_the_listed_hosts_only(self):
+        line = ["launch", "llama-3.1-8b", "--dry-run", "--gpu", "h100-nvl"]
+        listed = ["https://CDN.example/images/", "http://10.0.0.9:8080/a/", "https://cdn.example/more/"]
+        shown = huddle(*line, *(word for url in listed for word in ("--media-url-prefix", url)))
+        assert "--allowed-media-domains cdn.example 10.0.0.9 \\\n" in shown.stdout
+        assert "VLLM_MEDIA_URL_ALLOW_REDIRECTS=0" in shown.stdout
+        # An empty list would mean any host to the engine.
+        assert "--allowed-media-domains nothing.invalid \\\n" in huddle(*line).stdout
+        refused = huddle(*line, "--media-url-prefix", "https://cdn.example")
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert "--media-url-prefix: 'https://cdn.example' is not a URL prefix with a whole host" in refused.stderr
+
     def test_interfaces_and_the_fabric(self):
         tcp = command.build(request("llama-3.1-8b", node=Node(ip="10.0.0.4", interface="ens5"))).env
         assert tcp["NCCL_SOCKET_IFNAME"] == tcp["GLOO_SOCKET_IFNAME"] == "ens5"
@@ -149,9 +161,6 @@ class TestExactCommand:
     def test_offline_only_with_local_files(self):
         assert command.build(request("qwen3-8b")).env["HF_HUB_OFFLINE"] == "1"
         assert "HF_HUB_OFFLINE" not in command.build(request("qwen3-8b", local=False)).env
-
-    def test_f18_no_redirect_of_media_is_followed(self):
-        assert command.build(request("qwen3-8b")).env["VLLM_MEDIA_URL_ALLOW_REDIRECTS"] == "0"
 
     def test_dangerous_switches_are_taken_from_the_inherited_environment(self):
         built = command.build(request("qwen3-8b"))

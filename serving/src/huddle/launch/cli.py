@@ -68,6 +68,10 @@ def launch(
     ray_token_file: Annotated[
         Path | None, typer.Option(help="File with the Ray cluster's token; default: systemd's credential ray_token.")
     ] = None,
+    media_url_prefix: Annotated[
+        list[str] | None,
+        typer.Option(help="As in the wrapper's media_url_prefixes; default: the engine fetches no media."),
+    ] = None,
     allow_download: Annotated[bool, typer.Option(help="Let vLLM fetch a model that no store has.")] = False,
     allow_slow_fabric: Annotated[bool, typer.Option(help="Allow tensor parallel across nodes over TCP.")] = False,
     clear_leftovers: Annotated[bool, typer.Option(help="End processes that an earlier launch left behind.")] = False,
@@ -104,6 +108,7 @@ def launch(
         utilization=gpu_memory_utilization,
         front_ends=api_server_count,
         shutdown_timeout_s=shutdown_timeout,
+        media_url_prefixes=tuple(media_url_prefix or ()),
         ray_token_file=ray_token_file,
         allow_download=allow_download,
         allow_slow_fabric=allow_slow_fabric,

@@ -15,6 +15,8 @@ from huddle.registry.reserved import DANGEROUS_ENV
 # Source: docs/facts/vllm-and-ray.md#copied-variables.
 _RAY_COPIES = ("VLLM_", "NCCL_", "HF_", "RAY_")
 _CPU_KV_CACHE_GIB = "1"
+# vLLM 0.26.0 takes no domains for any domain (multimodal/media/connector.py). This name exists nowhere (RFC 6761).
+_NO_HOST = "nothing.invalid"
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ def _server_words(request: LaunchRequest) -> list[str]:
     words = ["--served-model-name", *request.served_names, "--host", request.host, "--port", str(request.port)]
     timeout_s = request.shutdown_timeout_s
     words += ["--shutdown-timeout", str(min(timeout_s, drain.STOP_S) if drain.by_launcher(request) else timeout_s)]
+    words += ["--allowed-media-domains", *(request.media_hosts or (_NO_HOST,))]
     if request.front_ends > 1:
         words += ["--api-server-count", str(request.front_ends)]
     if request.chat_template:

@@ -7,7 +7,7 @@ import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from huddle import engine, gpus, network, planner, registry, versions
+from huddle import engine, gpus, media_urls, network, planner, registry, versions
 from huddle.errors import InputError
 from huddle.launch import gpu_state, processes
 from huddle.launch.command import build
@@ -53,6 +53,7 @@ class Options:
     utilization: float | None = None
     front_ends: int | None = None
     shutdown_timeout_s: int = 120
+    media_url_prefixes: tuple[str, ...] = ()
     ray_token_file: Path | None = None
     allow_download: bool = False
     allow_slow_fabric: bool = False
@@ -107,6 +108,7 @@ def prepare(options: Options, *, dry: bool) -> Prepared:
         shutdown_timeout_s=options.shutdown_timeout_s,
         program=options.program,
         chat_template=_chat_template(known, model, directory, path, dry=dry),
+        media_hosts=_media_hosts(options),
         ray_token_file=_ray_token(options),
         front_ends=options.front_ends or 1,
     )
@@ -286,6 +288,13 @@ def _ray_token(options: Options) -> str | None:
         return str(options.ray_token_file)
     credential = Path(os.environ.get("CREDENTIALS_DIRECTORY", "/nonexistent")) / "ray_token"
     return str(credential) if credential.is_file() else None
+
+
+def _media_hosts(options: Options) -> tuple[str, ...]:
+    try:
+        return media_urls.hosts(options.media_url_prefixes)
+    except ValueError as error:
+        raise LaunchError(f"--media-url-prefix: {error}") from None
 
 
 def _version(options: Options, remarks: list[str]) -> str:

@@ -67,6 +67,7 @@ class LaunchRequest:
     ready_timeout_s: int = 600  # vLLM's default
     program: str = "vllm"
     chat_template: str | None = None  # its file; the tokenizer's own when there is none
+    media_hosts: tuple[str, ...] = ()  # from which the engine may fetch media
     ray_token_file: str | None = None  # of a Ray cluster that asks for a token
 
     @property

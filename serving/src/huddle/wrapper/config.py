@@ -4,7 +4,6 @@ Secrets are never in it: it names files that hold keys, or the hashes of keys.
 """
 
 import ipaddress
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Self
@@ -20,7 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-from huddle import yaml_source
+from huddle import media_urls, yaml_source
 from huddle.errors import InputError
 from huddle.findings import findings, sentence
 from huddle.forms import Form
@@ -276,10 +275,7 @@ class WrapperConfig(Section):
     @field_validator("media_url_prefixes")
     @classmethod
     def _prefixes_end_the_host(cls, prefixes: tuple[str, ...]) -> tuple[str, ...]:
-        for prefix in prefixes:
-            if not re.fullmatch(r"https?://[A-Za-z0-9.-]+(:\d+)?/\S*", prefix):
-                raise ValueError(f"{prefix!r} is not a URL prefix with a whole host (https://host/...)")
-        return prefixes
+        return tuple(map(media_urls.prefix, prefixes))
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from huddle.media_urls import folded
 from huddle.wrapper.body import items
 from huddle.wrapper.body.caps import Caps
 from huddle.wrapper.errors import RequestError, bad_request
@@ -179,14 +180,14 @@ class Checker:
         url = value.get("url") if isinstance(value, dict) else value
         if not isinstance(url, str):
             raise bad_request("invalid_content", f"'{where}' must hold a URL", where)
-        if not url.startswith("data:") and not self._may_be_fetched(url):
+        if url[:5].lower() != "data:" and not self._may_be_fetched(url):
             raise bad_request("media_url_not_allowed", f"'{where}' must be a data: URL; nothing is fetched", where)
         return {"url": url, **({"detail": value["detail"]} if "detail" in value else {})} if value is not url else url
 
     def _may_be_fetched(self, url: str) -> bool:
         """Whether a URL lies under a prefix however the engine reads it: one that is not in normal form does not."""
         normal = url.isascii() and url.isprintable() and _NOT_NORMAL.search(url) is None
-        return normal and any(url.startswith(prefix) for prefix in self.media_url_prefixes)
+        return normal and any(folded(url).startswith(prefix) for prefix in self.media_url_prefixes)
 
 
 def _as_item(part: dict[str, Any], where: str, kinds: Mapping[str, str]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from huddle.wrapper import runtime as runtimes
 from huddle.wrapper.access.auth import Caller, Via, cache_salt, new_key
 from huddle.wrapper.config import WrapperConfig
 from huddle.wrapper.engine.answers import Judge
-from huddle.wrapper.engine.usage import VectorsMeter
+from huddle.wrapper.engine.usage import StreamMeter, VectorsMeter
 from huddle.wrapper.errors import RequestError
 from huddle.wrapper.http.connection import ClientConnection
 from huddle.wrapper.observability.logs import LogWriter
@@ -363,6 +363,42 @@ def test_no_place_of_an_answer_shows_a_secret(live: Live, route: Route, mark: st
         live.said = Said(content_type=content_type, body=body)
         got = without_the_models_words(live.ask(route, model, stream=False, gateway=False))
         assert leaked([PROMPTS[model], SALT, ENGINE_KEY, live.address], got, 14) == []
+
+
+def usual(choice: str, identity: str = "chatcmpl-1", model: str = "tiny") -> bytes:
+    """An event as engines write it."""
+    start = f'"id":"{identity}","object":"chat.completion.chunk","created":1795000000,"model":"{model}"'
+    return f'data: {{{start},"choices":[{{"index":0,{choice}}}]}}\n\n'.encode()
+
+
+FIRST = '"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null'
+LAST = '"delta":{"content":" end"},"logprobs":null,"finish_reason":"stop","stop_reason":null'
+
+
+def streamed(events: list[bytes], route: Route = Route.CHAT) -> bytes:
+    meter = StreamMeter(Judge(route, "", (*PROMPTS.values(), SALT, ENGINE_KEY)), hide=True, error=lambda _: b"ours")
+    return b"".join(map(meter.feed, events)) + meter.rest()
+
+
+def test_the_usual_events_pass_as_they_came() -> None:
+    events = [usual(FIRST), usual('"delta":{"content":" word"},"finish_reason":null'), usual(LAST)]
+    assert streamed(events) == b"".join(events)
+
+
+@pytest.mark.parametrize("secret", [SALT, ENGINE_KEY, PROMPTS["id"]])
+def test_the_usual_events_repeat_no_secret(secret: str) -> None:
+    for named in ({"identity": secret}, {"model": secret}, {"identity": f"chatcmpl-{secret[:16]}"}):
+        got = streamed([usual(FIRST, **named), usual(LAST, **named)])
+        assert leaked([secret], got, 16) == []
+        assert got.count(b"data: ") == 2
+
+
+def test_the_usual_events_of_another_route_do_not_pass() -> None:
+    assert b"choices" not in streamed([usual(FIRST), usual(LAST)], Route.RESPONSES)
+
+
+def test_a_word_that_is_none_of_the_protocol_does_not_pass_as_a_reason() -> None:
+    assert b"vault" not in streamed([usual(FIRST), usual(LAST.replace("stop", "the vault", 1))])
 
 
 STATUSES = [0, 201, 202, 204, 205, 206, 226, 301, 302, 303, 304, 307, 308, 402, 418, 451, 502, 520, 599, 999]

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from functools import lru_cache
 from typing import Any, Final
 
 from huddle.wrapper.body.prepare import REPEATED
@@ -35,6 +36,7 @@ _ID: Final = _Kind.ID
 _NUMBER: Final = None  # numbers, true, false and null pass under every key that is known
 _CLEARED_MAX: Final = 64  # the events of a stream repeat their ids
 _ID_FORM: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/+-]{0,300}")
+_ID_RUN: Final = re.compile(rf"[A-Za-z0-9._:/+-]{{{SECRET_CHARACTERS},}}")
 _PROTOCOL: Final = """
 chat.completion chat.completion.chunk text_completion list embedding response
 assistant tool stop length tool_calls function_call content_filter abort error repetition
@@ -216,7 +218,11 @@ class Judge:
 
     def knows(self, text: str) -> bool:
         """Whether a text may be a key or a value of an answer of `/v1/embeddings`."""
-        return text in _EMBEDDINGS or text in _WORDS or self._may_say(text, _ID)
+        return text in _EMBEDDINGS or text in _WORDS or self.may_be_id(text)
+
+    def may_be_id(self, text: str) -> bool:
+        """Whether a text may be an id or the name of a model."""
+        return _ID_FORM.fullmatch(text) is not None and not self._repeats(text)
 
     def _kept(self, value: Any, kind: Any) -> Any:
         if isinstance(kind, dict):
@@ -253,7 +259,7 @@ class Judge:
             return text in _WORDS
         if kind is _Kind.STOP:
             return text in self.stops
-        return kind is _ID and _ID_FORM.fullmatch(text) is not None and not self._repeats(text)
+        return kind is _ID and self.may_be_id(text)
 
     def _repeats(self, text: str) -> bool:
         """Whether an id holds a piece of a secret. What the client itself has put in does not count: it could guess."""
@@ -262,11 +268,18 @@ class Judge:
         own = text.replace(self.request_id, "\0") if self.request_id else text
         pieces = [own[i : i + SECRET_CHARACTERS] for i in range(len(own) - SECRET_CHARACTERS + 1)]
         short = any(secret in own for secret in self.secrets if 0 < len(secret) < SECRET_CHARACTERS)
-        if short or any(piece in secret for secret in self.secrets for piece in pieces):
+        runs = "\n".join(map(_id_runs, self.secrets))
+        if short or any(piece in runs for piece in pieces):
             return True
         if len(self._cleared) < _CLEARED_MAX:
             self._cleared.add(text)
         return False
+
+
+@lru_cache(maxsize=1_024)
+def _id_runs(secret: str) -> str:
+    """What an id could repeat of a secret: of a long prompt next to nothing is left, and it is looked at once."""
+    return "\n".join(_ID_RUN.findall(secret))
 
 
 def _plain(value: Any) -> bool:

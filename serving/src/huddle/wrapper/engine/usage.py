@@ -1,7 +1,7 @@
 """Answers on their way: what each says of the usage, and what of it goes on (answers.py).
 
 A stream is judged event by event. Nearly all events of a stream begin with the same bytes and hold nothing but a piece
-of text; those pass as they came, after one comparison and one match. The others are parsed.
+of text; those pass as they came, after one comparison and one match (0.7 µs). The others are parsed (20 µs).
 (docs/facts/vllm-and-ray.md#usage-of-streams)
 """
 
@@ -12,16 +12,22 @@ from typing import Any, Final
 
 from huddle.wrapper.engine.answers import Judge, decode
 from huddle.wrapper.errors import upstream_broken
+from huddle.wrapper.routes import Route
 
 _EVENT_END: Final = b"\n\n"
 _DONE: Final = b"[DONE]"
 _CHOICES: Final = b'"choices":['
 _EVENT_MAX: Final = 4 * 1024 * 1024  # a longer event is not held until its end: it becomes an error
-# What follows the part that all events of a stream share: one piece of text, or nothing, and nothing else.
+# What all events of a stream share, where an engine writes it in this order; and what follows: one piece of text, or
+# nothing, and nothing else.
+_SHARED: Final = re.compile(
+    rb'data: \{"id":"([^"\\]++)","object":"(?:chat\.completion\.chunk|text_completion)","created":\d{1,15},'
+    rb'"model":"([^"\\]++)","choices":\['
+).match
 _PIECE: Final = re.compile(
-    rb'\{"index":\d{1,4},"(?:delta":\{(?:"(?:content|reasoning|reasoning_content)":)?|text":)'
+    rb'\{"index":\d{1,4},"(?:delta":\{(?:"role":"assistant",)?(?:"(?:content|reasoning|reasoning_content)":)?|text":)'
     rb'(?:"[^"\\\x00-\x1f]*+(?:\\.[^"\\\x00-\x1f]*+)*+")?\}?'
-    rb'(?:,"(?:logprobs|finish_reason|stop_reason|token_ids)":null)*+\}\]\}\n\n'
+    rb'(?:,"(?:logprobs|finish_reason|stop_reason|token_ids)":null|,"finish_reason":"(?:stop|length)")*+\}\]\}\n\n'
 ).match
 PLAIN_MAX: Final = 16 * 1024 * 1024
 """The longest plain answer that is judged; it is held until it is whole."""
@@ -110,6 +116,8 @@ class StreamMeter:
         """Whether this is nothing but events with pieces of text, behind what this stream's events share."""
         shared = self._shared
         if shared is None:
+            shared = self._shared = self._usual_beginning(data)
+        if shared is None:
             return False
         at = 0
         while data.startswith(shared, at) and (found := _PIECE(data, at + len(shared))):
@@ -117,6 +125,12 @@ class StreamMeter:
             if at == len(data):
                 return True
         return False
+
+    def _usual_beginning(self, data: bytes) -> bytes | None:
+        """What this stream's events share, if the first says it in the usual order and may say it."""
+        found = _SHARED(data) if self._judge.route is not Route.RESPONSES else None
+        usual = found is not None and all(self._judge.may_be_id(text.decode("latin-1")) for text in found.groups())
+        return found[0] if found is not None and usual else None
 
     def _look(self, event: bytes) -> bytes:
         """A whole event as it goes on, without the line that ends it coming in."""

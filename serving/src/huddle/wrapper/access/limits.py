@@ -57,6 +57,7 @@ class Window:
         self._slot_s = span_s / _SLOTS
         self._charges: dict[int, int] = {}  # slot number → amount, oldest first
         self._charged = 0
+        self._slot = 0  # of the last look
         self.reserved = 0
 
     def used(self, now: float) -> int:
@@ -71,7 +72,7 @@ class Window:
     def charge(self, slot: int, amount: int, now: float) -> None:
         """Charge an amount to the slot in which its request was admitted, unless that is out of the window."""
         self._expire(now)
-        if amount and slot >= self.slot(now) - _SLOTS:
+        if amount and slot >= self._slot - _SLOTS:
             self._charges[slot] = self._charges.get(slot, 0) + amount
             self._charged += amount
 
@@ -89,7 +90,11 @@ class Window:
         return self._slot_s  # what is in the way is still running; nobody knows for how long
 
     def _expire(self, now: float) -> None:
-        oldest = self.slot(now) - _SLOTS
+        slot = self.slot(now)
+        if slot == self._slot:
+            return
+        self._slot = slot
+        oldest = slot - _SLOTS
         for slot in [slot for slot in self._charges if slot < oldest]:
             self._charged -= self._charges.pop(slot)
 

@@ -81,7 +81,9 @@ class Preparer:
         request = parse_object(body, self.caps.depth)
         served = self._served(request.get("model"))
         fields, stripped = filter_fields(route, request, self.caps)
-        compiling = self._compiling({name: fields[name] for name in schema_fields(route) & fields.keys()}, len(body))
+        compiling = None
+        if not (judged := schema_fields(route)).isdisjoint(fields):
+            compiling = self._compiling({name: fields[name] for name in judged & fields.keys()}, len(body))
         if holds_digits(body, _LONG_NUMBER_DIGITS):  # most bodies need no walk
             long = next((name for name, value in fields.items() if holds_long_number(value)), None)
             if long is not None:

@@ -129,6 +129,8 @@ class Exchange:
 
     def start(self) -> None:
         """Go as far as possible at once, which is mostly all the way; a task does what has to wait."""
+        if self._ended:
+            return
         try:
             if self.bytes_in <= _THREAD_BYTES and effort_ns(self._body) <= INLINE_NS:
                 self._take(self._prepare())
@@ -206,7 +208,7 @@ class Exchange:
         runtime, body = self.admitted.runtime, self.prepared.body
         key = f"authorization: Bearer {runtime.upstream_key}\r\n" if runtime.upstream_key else ""
         head = (
-            f"POST {self.admitted.route.value} HTTP/1.1\r\nhost: {self.service.pool.address.authority}\r\n"
+            f"POST {self.admitted.route} HTTP/1.1\r\nhost: {self.service.pool.authority}\r\n"
             f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
             f"{REQUEST_ID_HEADER}: {self.admitted.request_id}\r\n{key}\r\n"
         )

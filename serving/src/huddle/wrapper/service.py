@@ -33,13 +33,14 @@ from huddle.wrapper.observability.logs import LogWriter
 from huddle.wrapper.observability.metrics import Metrics, of
 from huddle.wrapper.routes import ENGINE_ROUTES, OPEN_ROUTES, Route, resolve
 from huddle.wrapper.runtime import Runtime
+from huddle.wrapper.turns import Turns
 from huddle.wrapper.workbench import Workbench
 
 _TICK_S: Final = 0.25
 _FLUSH_POLL_S: Final = 0.02
-_BOOK_S: Final = 0.01
+_BOOK_S: Final = 0.2  # a burst of ends is most often one of new requests, too
 _REQUEST_ID_HEADER: Final = REQUEST_ID_HEADER.encode()
-_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
+_REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 _ID_PREFIX: Final = secrets.token_hex(8) + "-"
 _ID_NUMBERS: Final = itertools.count()
 _NOBODY: Final = Caller(Via.NOBODY)
@@ -78,6 +79,7 @@ class WrapperService:
         )
         self._context_lengths: dict[str, int] = {}
         self.workbench = Workbench()
+        self.turns = Turns(self.loop)
         self.ledger = Ledger(*_memory(config))
         self._seats: Seats[ClientConnection] = Seats(*_seats(config))
         self._origins = Origins(config.gateway_addresses)
@@ -158,7 +160,7 @@ class WrapperService:
         if admitted.route in ENGINE_ROUTES:
             exchange = Exchange(self, connection, admitted, body)
             self._exchanges.add(exchange)
-            exchange.start()
+            self.turns.take(exchange.start)
             return exchange
         status, value = self._own_answer(admitted)
         of(self.metrics.requests, admitted.route.value, admitted.caller.product, str(status)).inc()
@@ -374,9 +376,10 @@ def _seats(config: WrapperConfig) -> tuple[int, int]:
 
 def _request_id(head: Head) -> str:
     """The client's request id when it is one that can stand in a log, else a fresh one."""
-    given = head.headers.get(_REQUEST_ID_HEADER, b"").decode("latin-1")
-    usable = _REQUEST_ID.fullmatch(given) and _REQUEST_ID_HEADER not in head.repeated
-    return given if usable else _fresh_id()
+    given = head.headers.get(_REQUEST_ID_HEADER)
+    if given is None or _REQUEST_ID_HEADER in head.repeated or not _REQUEST_ID.fullmatch(given):
+        return _fresh_id()
+    return given.decode()
 
 
 def _fresh_id() -> str:

@@ -262,6 +262,7 @@ class UpstreamPool:
 
     def __init__(self, address: Address, connect_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.address = address
+        self.authority = address.authority
         self._connect_s = connect_s
         self._clock = clock
         self._idle: list[UpstreamConnection] = []

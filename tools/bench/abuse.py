@@ -29,7 +29,7 @@ from tools.ports import reserve_port
 
 HERE = Path(__file__).parent
 ABUSER, GATEWAY = "127.0.0.2", "127.0.0.1"
-KEYS = {name: f"key-of-the-{name}-0123456789" for name in ("abuser", "bystander")}
+KEYS = {"abuser": subjects.ABUSER_KEY, "bystander": subjects.KEY}
 MIB = 1024 * 1024
 
 
@@ -213,7 +213,7 @@ def _close(connections: list[socket.socket]) -> None:
 
 def measure(name: str, connections: int) -> dict[str, Any]:
     """One abuse against a fresh wrapper."""
-    with tempfile.TemporaryDirectory() as made, _engine() as engine_port:
+    with tempfile.TemporaryDirectory() as made, engine() as engine_port:
         directory, port = Path(made), reserve_port()
         (directory / "prompt.txt").write_text("You are Huddle. " * 1_280)  # 20 KB
         (directory / "wrapper.yaml").write_text(json.dumps(_config(directory, port, engine_port, connections)))
@@ -230,7 +230,7 @@ def measure(name: str, connections: int) -> dict[str, Any]:
             )
             time.sleep(1.5)
             with _peak(pid) as peak:
-                asyncio.run(_run(name, Door(port)))
+                attack(name, port)
             seen, _ = bystander.communicate("")
             os.kill(pid, signal.SIGTERM)
             _wait_for(report)
@@ -244,8 +244,13 @@ def _wait_for(file: Path) -> None:
         time.sleep(0.1)
 
 
-async def _run(name: str, door: Door) -> None:
-    await ABUSES[name](door)
+def attack(name: str, port: int) -> None:
+    """Abuse whoever listens on a port."""
+
+    async def run() -> None:
+        await ABUSES[name](Door(port))
+
+    asyncio.run(run())
 
 
 def _config(directory: Path, port: int, engine_port: int, connections: int) -> dict[str, Any]:
@@ -264,9 +269,10 @@ def _config(directory: Path, port: int, engine_port: int, connections: int) -> d
 
 
 @contextlib.contextmanager
-def _engine() -> Iterator[int]:
+def engine(*events: int) -> Iterator[int]:
+    """Run the engine for the abuses; gives its port. `events` are those of one stream, without end when left out."""
     port = reserve_port()
-    with subjects.running([sys.executable, str(HERE / "hostile_engine.py"), str(port)], port, 10):
+    with subjects.running([sys.executable, str(HERE / "hostile_engine.py"), *map(str, (port, *events))], port, 10):
         yield port
 
 

@@ -1,7 +1,7 @@
 """An engine for `tools/bench/abuse.py`: what a request holds decides how it is answered.
 
 `abuse:silent` is never answered, `abuse:flood` with 64 MiB as fast as they are taken, `abuse:plain` with 30 KB at once;
-all else with an event each 20 ms.
+all else with an event each 20 ms: for ever, or as many as the second argument says.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ import uvloop
 _PLAIN = json.dumps({"choices": [{"message": {"content": "a" * 30_000}}]}).encode()
 _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\ntransfer-encoding: chunked\r\n\r\n"
 _EVENT = b'data: {"choices":[{"index":0,"delta":{"content":" word"}}]}\n\n'
+_DONE = b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n"
 _FRAMED = b"%x\r\n%b\r\n" % (len(_EVENT), _EVENT)
 _FLOOD = b"10000\r\n" + b"a" * 65_536 + b"\r\n"
 _FLOOD_CHUNKS = 1024
@@ -22,6 +23,8 @@ _FLOOD_CHUNKS = 1024
 
 class Engine(asyncio.Protocol):
     """One connection."""
+
+    events: float = float("inf")
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The wrapper has connected."""
@@ -70,6 +73,7 @@ class Engine(asyncio.Protocol):
             self.resume_writing()
         elif not kind.startswith(b"silent"):
             self._transport.write(_HEAD % b"text/event-stream")
+            self._left = self.events
             self._tick()
 
     def pause_writing(self) -> None:
@@ -84,6 +88,10 @@ class Engine(asyncio.Protocol):
             self._transport.write(_FLOOD if self._flooding else b"0\r\n\r\n")
 
     def _tick(self) -> None:
+        if not self._left:
+            self._transport.write(_DONE)
+            return
+        self._left -= 1
         self._transport.write(_FRAMED)
         self._timer = asyncio.get_running_loop().call_later(0.02, self._tick)
 
@@ -98,4 +106,6 @@ async def _main(port: int) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        Engine.events = int(sys.argv[2])
     uvloop.run(_main(int(sys.argv[1])))

@@ -20,6 +20,7 @@ from tools.venvs import pinned_venv
 
 HERE = Path(__file__).parent
 KEY = "backend-key-of-the-bench"
+ABUSER_KEY = "key-of-the-abuser-of-the-bench"
 PROMPT = "You are Huddle, a careful assistant. Answer in the language of the question."
 LITELLM = "1.110.2"
 EXTRA_EVENTS = {"litellm": 1}  # it sends the finish reason as an event of its own
@@ -59,8 +60,7 @@ def subject(name: str, backend_port: int, directory: Path, workers: int, model: 
         argv = ["nginx", "-p", str(directory), "-c", str(_render("nginx.conf", directory, places))]
     elif name == "wrapper":
         (directory / "prompt.txt").write_text(PROMPT)
-        hashed = hashlib.sha256(KEY.encode()).hexdigest()
-        places |= {"metrics_port": reserve_port(), "key_sha256": hashed}
+        places |= {"metrics_port": reserve_port(), "key_sha256": _digest(KEY), "abuser_sha256": _digest(ABUSER_KEY)}
         program = str(Path(sys.executable).with_name("huddle"))
         argv = [program, "wrapper", "--config", str(_render("wrapper.yaml", directory, places))]
     elif name == "litellm":
@@ -73,6 +73,10 @@ def subject(name: str, backend_port: int, directory: Path, workers: int, model: 
     with running(argv, port, 120, log=directory / f"{name}.log") as pid:
         time.sleep(1)
         yield Subject(name, port, (pid, *_children(pid)))
+
+
+def _digest(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()
 
 
 def available(name: str) -> str | None:

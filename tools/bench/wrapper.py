@@ -2,6 +2,7 @@
 
     python -m tools.bench.wrapper                          # all subjects, a table and JSON on stdout
     python -m tools.bench.wrapper --json out.json --markdown docs/benchmarks/wrapper.md
+    python -m tools.bench.wrapper --attacked               # only nginx and the wrapper, while somebody abuses them
     python -m tools.bench.wrapper --soak 600               # only the wrapper, for ten minutes: is its memory flat?
     python -m tools.bench.wrapper --real http://127.0.0.1:5005 --model tiny   # against a vLLM that runs already
 
@@ -18,10 +19,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from tools.bench import subjects
+from tools.bench import abuse, subjects
 from tools.bench.report import markdown, table
 
 HERE = Path(__file__).parent
@@ -29,6 +31,8 @@ CHUNKS = 50
 INTERVAL_MS = 20.0
 SUBJECTS = ("direct", "nginx", "wrapper", "litellm")
 STREAMS = {1: 12, 64: 5, 500: 3}  # connections → requests on each
+ATTACKED = (64, 8)  # as long as most abuses last
+ATTACKS = [name for name in abuse.ABUSES if name != "crowd"]  # more connections than either takes as configured here
 
 
 def load(port: int, connections: int, rounds: int, **options: Any) -> dict[str, float]:
@@ -90,6 +94,25 @@ def soak(seconds: float, workers: int, connections: int = 100) -> dict[str, Any]
     return {"seconds": seconds, "connections": connections, "requests": answered, "errors": errors, "rss_mib": samples}
 
 
+def attacked(workers: int) -> dict[str, Any]:
+    """nginx and the wrapper while somebody abuses them: abuse → subject → load and cost."""
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as made, abuse.engine(CHUNKS) as engine_port:
+        for name in ATTACKS:
+            found[name] = {}
+            for attacked_one in ("nginx", "wrapper"):
+                with (
+                    subjects.subject(attacked_one, engine_port, Path(made), workers) as subject,
+                    ThreadPoolExecutor(1) as beside,
+                ):
+                    load(subject.port, ATTACKED[0], 1, key=subjects.KEY)
+                    attack = beside.submit(abuse.attack, name, subject.port)
+                    found[name][attacked_one] = measure(subject, *ATTACKED)
+                    attack.result()
+            progress(f"{name}: {found[name]}")
+    return found
+
+
 def real(url: str, model: str, repeats: int) -> dict[str, Any]:
     """The wrapper in front of a running engine: what it adds to one stream, and to eight."""
     port = int(url.rsplit(":", 1)[1])
@@ -141,10 +164,13 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the numbers there as well")
     parser.add_argument("--markdown", type=Path, help="write the page there (from the numbers of this run)")
     parser.add_argument("--soak", type=float, metavar="SECONDS", help="only the wrapper, for so long")
+    parser.add_argument(
+        "--attacked", action="store_true", help="only nginx and the wrapper, while somebody abuses them"
+    )
     parser.add_argument("--real", metavar="URL", help="only the wrapper, in front of this engine")
     parser.add_argument("--model", default="bench", help="the engine's model (with --real)")
     asked = parser.parse_args()
-    for name in asked.subjects:
+    for name in ("nginx", "wrapper") if asked.attacked else asked.subjects:
         if reason := subjects.available(name):
             parser.error(f"{reason}; leave it out with --subjects")
     report: dict[str, Any] = {"machine": machine()}
@@ -152,6 +178,8 @@ def main() -> None:
         report["note"] = asked.note
     if asked.soak:
         report["soak"] = soak(asked.soak, asked.workers)
+    elif asked.attacked:
+        report["attacked"] = attacked(asked.workers)
     elif asked.real:
         report["real"] = real(asked.real, asked.model, asked.repeats)
     else:

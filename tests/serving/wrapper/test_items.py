@@ -15,6 +15,8 @@ from huddle.wrapper.errors import RequestError
 from huddle.wrapper.routes import Route
 from tools.deadlines import scaled
 
+from .pictures import TINY
+
 CALL: dict[str, Any] = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a": [1]}'}}
 TOOL = {"name": "f", "description": "d", "parameters": {"type": "object"}, "strict": True}
 
@@ -60,8 +62,8 @@ NOT_WHOLE: dict[str, dict[str, Any]] = {
     "empty content": {"type": "message", "role": "assistant", "content": []},
     "output of a user": {"type": "message", "role": "user", "content": [{"type": "output_text", "text": "x"}]},
     "a part without text": {"type": "message", "role": "user", "content": [{"type": "input_text"}]},
-    "an image in an object": {"role": "user", "content": [{"type": "input_image", "image_url": {"url": "data:,"}}]},
-    "an odd detail": {"role": "user", "content": [{"type": "input_image", "image_url": "data:,", "detail": 5}]},
+    "an image in an object": {"role": "user", "content": [{"type": "input_image", "image_url": {"url": TINY}}]},
+    "an odd detail": {"role": "user", "content": [{"type": "input_image", "image_url": TINY, "detail": 5}]},
     "too many parts": {"role": "user", "content": [{"type": "input_text", "text": ""}] * 1_025},
     "another kind": {"type": "item_reference", "id": "x"},
     "a kind that is a list": {"type": ["message"], "role": "user", "content": "x"},
@@ -157,7 +159,7 @@ ITEM = st.fixed_dictionaries(
         | st.lists(
             st.fixed_dictionaries(
                 {"type": PART},
-                optional={"text": TEXT, "refusal": TEXT, "image_url": st.just("data:,"), "detail": st.just("low")},
+                optional={"text": TEXT, "refusal": TEXT, "image_url": st.just(TINY), "detail": st.just("low")},
             ),
             min_size=1,
             max_size=2,

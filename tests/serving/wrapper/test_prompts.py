@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from huddle.wrapper.body.prompts import ClientSystem, Prompt, compose, into_completion, into_messages, into_responses
 from huddle.wrapper.errors import RequestError
 
+from .pictures import TINY
+
 PROMPT = Prompt("p", "ours")
 USER = {"role": "user", "content": "hi"}
 
@@ -31,7 +33,7 @@ def test_leading_system_text_is_joined_behind_it(role: str) -> None:
 def test_text_parts_are_joined_and_nothing_else_is_allowed() -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     assert into_messages([system(parts), USER], PROMPT) == [system("ours\n\na\nb"), USER]
-    picture = [{"type": "image_url", "image_url": {"url": "data:,"}}]
+    picture = [{"type": "image_url", "image_url": {"url": TINY}}]
     with pytest.raises(RequestError, match=r"messages\[0\].content"):
         into_messages([system(picture), USER], PROMPT)
 
@@ -63,7 +65,7 @@ def test_multimodal_and_tool_messages_are_untouched() -> None:
     messages = [
         {
             "role": "user",
-            "content": [{"type": "text", "text": "what"}, {"type": "image_url", "image_url": {"url": "data:,"}}],
+            "content": [{"type": "text", "text": "what"}, {"type": "image_url", "image_url": {"url": TINY}}],
         },
         {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "type": "function", "function": {}}]},
         {"role": "tool", "tool_call_id": "1", "content": "result"},

@@ -1,6 +1,5 @@
 """What a request may say: JSON, fields, caps, content, media. Every refusal is a 400-like answer in OpenAI's shape."""
 
-import base64
 import json
 from typing import Any
 
@@ -12,6 +11,8 @@ from huddle.wrapper.body.prepare import Prepared, Preparer, Served
 from huddle.wrapper.body.prompts import Prompt
 from huddle.wrapper.errors import RequestError
 from huddle.wrapper.routes import Route
+
+from .pictures import TINY, data_url, png
 
 USER = [{"role": "user", "content": "hi"}]
 PROMPT = Prompt("p", "ours")
@@ -230,15 +231,14 @@ def test_nothing_makes_the_engine_fetch(route: Route, shape: int) -> None:
 
 
 def test_data_urls_and_listed_places_pass() -> None:
-    data = "data:image/png;base64," + base64.b64encode(b"png").decode()
-    for url in (data, "https://media.example/ok/a.png"):
+    for url in (TINY, "https://media.example/ok/a.png"):
         content = [{"type": "image_url", "image_url": {"url": url, "detail": "low"}, "uuid": "mine"}]
         got = sent(chat(messages=[{"role": "user", "content": content}]))["messages"][1]["content"]
         assert got == [{"type": "image_url", "image_url": {"url": url, "detail": "low"}}]
 
 
 def test_media_are_counted() -> None:
-    part = {"type": "image_url", "image_url": {"url": "data:,"}}
+    part = {"type": "image_url", "image_url": {"url": TINY}}
     assert refusal(chat(messages=[{"role": "user", "content": [part] * 17}])).code == "value_too_large"
 
 
@@ -330,7 +330,7 @@ def test_reservations() -> None:
     assert sent(chat(), max_output_tokens=50)["max_completion_tokens"] == 50
     texts = {"model": "m", "prompt": ["a", "b"], "max_tokens": 10}
     assert prepare(texts, Route.COMPLETIONS).reserve_tokens - 20 < 60
-    picture = [{"type": "image_url", "image_url": {"url": "data:" + "x" * 1_000_000}}]
+    picture = [{"type": "image_url", "image_url": {"url": data_url(png(1, 1) + bytes(1_000_000))}}]
     assert prepare(chat(max_tokens=1, messages=[{"role": "user", "content": picture}])).reserve_tokens < 3000
 
 

@@ -170,6 +170,10 @@ class LimitsConfig(Section):
         description="System prompts that the texts of one completions request get together; one may have any.",
     )
     media: int = Field(16, ge=0, description="Images, sounds and films in one request.")
+    media_bytes: int = Field(4_194_304, ge=1, description="One image in a data: URL, decoded from base64.")
+    media_pixels: int = Field(
+        50_000_000, ge=1, description="Pixels of one request's images in data: URLs together, before any resizing."
+    )
     tools: int = Field(128, ge=0)
     stop: int = Field(16, ge=0)
     logprobs: int = Field(20, ge=0)

@@ -14,6 +14,8 @@ class Caps:
     inputs: int = 2_048
     prompt_copies_bytes: int = 2 * 1024 * 1024
     media: int = 16
+    media_bytes: int = 4 * 1024 * 1024
+    media_pixels: int = 50_000_000
     tools: int = 128
     stop: int = 16
     logprobs: int = 20

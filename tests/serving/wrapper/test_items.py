@@ -46,6 +46,9 @@ NOT_WHOLE: dict[str, dict[str, Any]] = {
     "a summary that is a text": {"type": "reasoning", "id": "r", "summary": "x"},
     "a summary of another kind": {"type": "reasoning", "id": "r", "summary": [{"type": "input_image", "text": "x"}]},
     "thinking of another kind": {"type": "reasoning", "id": "r", "summary": [], "content": [{"type": "input_audio"}]},
+    "a thought of nothing": {"type": "reasoning", "id": "r", "summary": [{}]},
+    "a thought without text": {"type": "reasoning", "id": "r", "summary": [{"type": "summary_text"}]},
+    "a part without its text": {"type": "message", "role": "user", "content": [{"type": "input_text"}]},
     "too many thoughts": {"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": ""}] * 1_025},
     "a call alone": {"type": "function_call"},
     "a call without arguments": {"type": "function_call", "call_id": "c", "name": "f"},
@@ -73,6 +76,20 @@ NOT_WHOLE: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("case", NOT_WHOLE)
 def test_an_item_that_is_not_whole_is_a_400(case: str) -> None:
     assert len(refusal(Route.RESPONSES, input=[NOT_WHOLE[case]]).body()) < 1_000
+
+
+def test_what_clients_send_without_meaning_it_is_left_out() -> None:
+    for route in (Route.CHAT, Route.RESPONSES):
+        for choice in ("auto", "none"):
+            written = sent(route, tools=[], tool_choice=choice)
+            assert not written.keys() & {"tools", "tool_choice"}
+        assert sent(route, tool_choice="required")["tool_choice"] == "required"  # the engine's to refuse
+    assert item(type=None, role="user", content="hi") == {"type": "message", "role": "user", "content": "hi"}
+
+
+def test_a_refusal_of_the_past_is_what_was_said() -> None:
+    made = item(type="message", role="assistant", content=[{"type": "refusal", "refusal": "No."}])
+    assert made["content"] == [{"type": "output_text", "text": "No.", "annotations": []}]
 
 
 def test_an_item_is_rebuilt_from_the_keys_of_its_kind() -> None:
@@ -106,6 +123,7 @@ def test_an_item_is_rebuilt_from_the_keys_of_its_kind() -> None:
         {"tool_calls": [CALL] * 1_025},
         {"function_call": "auto"},
         {"reasoning": ["x"]},
+        {"tool_calls": [{**CALL, "function": {"name": "f", "arguments": None}}]},
         {"name": {"first": "x"}},
     ],
 )

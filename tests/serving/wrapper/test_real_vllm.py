@@ -234,10 +234,9 @@ async def test_what_the_engine_calls_a_bad_value_is_a_400_not_a_500(wrapped: Wra
 
 
 MISTAKES: dict[str, tuple[str, dict[str, Any]]] = {
-    "no tools": ("tools", {"tools": []}),
     "top_logprobs alone": ("top_logprobs", {"top_logprobs": 5}),
     "logprob_token_ids alone": ("logprob_token_ids", {"logprob_token_ids": [1]}),
-    "a choice without tools": ("tool_choice", {"tool_choice": "auto"}),
+    "a choice without tools": ("tool_choice", {"tool_choice": "required"}),
     "no schema": ("response_format", {"response_format": {"type": "json_schema"}}),
     "two kinds": ("structured_outputs", {"structured_outputs": {"regex": "a", "choice": ["a"]}}),
     "both ends": ("continue_final_message", {"continue_final_message": True, "add_generation_prompt": True}),
@@ -258,6 +257,16 @@ async def test_an_error_names_the_field_and_repeats_nothing(
     assert (error["type"], error["param"]) == ("invalid_request_error", field)
     assert PROMPT not in answer.text
     assert last(tap).json["cache_salt"] not in answer.text
+
+
+async def test_an_empty_list_of_tools_is_none_and_a_refusal_is_history(wrapped: Wrapper) -> None:
+    chat = await wrapped.chat(messages=USER, max_tokens=2, tools=[], tool_choice="auto")
+    assert chat.status_code == 200, chat.text
+    said = [{"type": "refusal", "refusal": "No."}]
+    items = [{"type": None, "role": "user", "content": "Hi."}, {"role": "assistant", "content": said}]
+    body = {"model": "tiny", "max_output_tokens": 2, "input": [*items, {"role": "user", "content": "Please."}]}
+    answer = await wrapped.http.post("/v1/responses", json=body)
+    assert answer.status_code == 200, answer.text
 
 
 async def test_a_schema_that_would_end_the_engine_does_not_reach_it(wrapped: Wrapper, tap: Tap) -> None:

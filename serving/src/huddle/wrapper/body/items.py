@@ -39,7 +39,7 @@ def _deepest(said: str) -> int:
     return deepest
 
 
-_FUNCTION: Final = Record({"name": text, "arguments": arguments}, frozenset({"name"}))
+_FUNCTION: Final = Record({"name": text, "arguments": arguments}, frozenset({"name", "arguments"}))
 _CALL: Final = Record({"id": text, "type": Word(("function",)), "function": _FUNCTION}, frozenset({"function"}))
 MESSAGE: Final = Record(
     {
@@ -54,6 +54,11 @@ MESSAGE: Final = Record(
 )
 """A message of a chat, besides role and content."""
 
+
+def _thought(kind: str) -> Record:
+    return Record({"type": Word((kind,)), "text": long_text}, frozenset({"type", "text"}))
+
+
 ITEMS: Final = {
     "message": Record({"id": text, "status": _STATUS}),
     "function_call": Record(
@@ -64,8 +69,8 @@ ITEMS: Final = {
     "reasoning": Record(
         {
             "id": text,
-            "summary": Listed(Record({"type": Word(("summary_text",)), "text": long_text}), "list_items"),
-            "content": Listed(Record({"type": Word(("reasoning_text",)), "text": long_text}), "list_items"),
+            "summary": Listed(_thought("summary_text"), "list_items"),
+            "content": Listed(_thought("reasoning_text"), "list_items"),
             "encrypted_content": long_text,
             "status": _STATUS,
         },

@@ -146,7 +146,7 @@ class Preparer:
     def _chat(self, fields: dict[str, Any], checker: Checker, prompt: Prompt | None) -> None:
         messages = checker.messages(fields.get("messages"))
         fields["messages"] = prompts.into_messages(messages, prompt) if prompt else messages
-        _replace(fields, "tools", checker.tools(fields.get("tools"), flat=False))
+        _replace_tools(fields, checker.tools(fields.get("tools"), flat=False))
         _replace(fields, "chat_template_kwargs", checker.template_switches(fields.get("chat_template_kwargs")))
 
     def _completion(self, fields: dict[str, Any], prompt: Prompt | None) -> int:
@@ -170,7 +170,7 @@ class Preparer:
             items = prompts.into_responses(fields.pop("instructions", None), items, prompt)
         fields["input"] = items
         fields["store"] = False
-        _replace(fields, "tools", checker.tools(fields.get("tools"), flat=True))
+        _replace_tools(fields, checker.tools(fields.get("tools"), flat=True))
         _replace(fields, "chat_template_kwargs", checker.template_switches(fields.get("chat_template_kwargs")))
         return repeated | {name: fields[name] for name in REPEATED[1:] if name in fields}
 
@@ -271,6 +271,12 @@ def _are_tokens(name: str, value: list[Any]) -> bool:
     if min(value) < 0 or max(value) > TOKEN_MAX:
         raise bad_request("invalid_value", f"'{name}' holds a number that is no token id (0 to {TOKEN_MAX})", name)
     return True
+
+
+def _replace_tools(fields: dict[str, Any], tools: Any) -> None:
+    _replace(fields, "tools", tools)
+    if tools is None and fields.get("tool_choice") in ("auto", "none"):
+        del fields["tool_choice"]  # says nothing without tools, and the engine would refuse it
 
 
 def _replace(fields: dict[str, Any], name: str, value: Any) -> None:

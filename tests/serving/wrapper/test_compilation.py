@@ -69,7 +69,7 @@ def test_ordinary_requests_need_no_leave(case: str) -> None:
     assert prepared(**CHEAP[case]).compiling is None
 
 
-RULES = "\n".join(f'r{i} ::= "x" r{i + 1}? | [a-z]+ r{i * 7 % 400} | "y"' for i in range(400)) + '\nr400 ::= "z"'
+RULES = "\n".join(f'r{i} ::= "x" r{i + 1}? | [a-z]+ r{i * 7 % 1_400} | "y"' for i in range(1_400)) + '\nr1400 ::= "z"'
 MEASURED = [  # seconds of one core, vocabulary of 128,000, xgrammar 0.2.8
     (lengths(1, 20), 0.50),
     (lengths(1, 100), 3.14),
@@ -109,13 +109,69 @@ def test_what_would_compile_for_longer_than_one_caller_may_is_a_400(fields: dict
         "value_too_large",
         next(iter(fields)),
     )
-    assert "at most 20 s" in refused.value.message
+    assert "at most 60 s" in refused.value.message
+
+
+def test_an_ordinary_schema_with_many_lengths_waits_and_is_not_refused() -> None:
+    texts = {
+        f"a{most}": {"type": "string", "maxLength": most} for most in (50, 100, 120, 255, 500, 1_000, 2_000, 4_000)
+    }
+    assert prepared(**schema({"type": "object", "properties": texts})).compiling is not None
 
 
 def test_the_same_schema_is_the_same_and_another_is_another() -> None:
     first, again, other = (prepared(**lengths(1, most), user=str(most)).compiling for most in (100, 100, 101))
     assert first and again and other
     assert first.key == again.key != other.key
+
+
+# -- tools: only those that the model is held to are compiled --
+
+
+def tool(name: str, most: int, **more: Any) -> dict[str, Any]:
+    parameters = {"type": "object", "properties": {"a": {"type": "string", "maxLength": most}}}
+    return {"type": "function", "function": {"name": name, "parameters": parameters, **more}}
+
+
+TOOLS = [tool("a", 255), tool("b", 1_000), tool("c", 2_000), tool("d", 20)]
+
+
+@pytest.mark.parametrize("choice", [{}, {"tool_choice": "auto"}, {"tool_choice": "none"}, {"tool_choice": None}])
+def test_tools_that_may_be_called_cost_nothing(choice: dict[str, Any]) -> None:
+    assert prepared(tools=TOOLS, **choice).compiling is None
+
+
+def test_a_tool_that_must_be_called_is_compiled_and_no_other() -> None:
+    every = prepared(tools=TOOLS, tool_choice="required").compiling
+    named = prepared(tools=TOOLS, tool_choice={"type": "function", "function": {"name": "d"}}).compiling
+    alone = prepared(tools=TOOLS[-1:], tool_choice="required").compiling
+    assert every and named and alone
+    assert every.cost_s > 3 * named.cost_s
+    assert named.cost_s == alone.cost_s
+
+
+def test_one_strict_tool_has_the_others_compiled_unless_they_say_no() -> None:
+    strict = tool("e", 20, strict=True)
+    both = prepared(tools=[TOOLS[0], strict]).compiling
+    one = prepared(tools=[tool("a", 255, strict=False), strict]).compiling
+    assert both and one
+    assert both.cost_s > 2 * one.cost_s
+    assert prepared(tools=[tool("a", 255, strict=False)]).compiling is None
+    assert prepared(tools=[strict], tool_choice="none").compiling is None
+
+
+def test_tools_of_responses_are_named_and_strict_without_a_function_around() -> None:
+    flat = [{"type": "function"} | made["function"] for made in TOOLS]
+
+    def cost_s(**fields: Any) -> float:
+        body = json.dumps({"model": "m", "input": "hi", "tools": flat, **fields}).encode()
+        compiling = Preparer({"m": Served("m", "m")}, Caps()).prepare(Route.RESPONSES, body, "salt").compiling
+        return compiling.cost_s if compiling else 0.0
+
+    assert cost_s() == 0.0
+    assert 0 < cost_s(tool_choice={"type": "function", "name": "d"}) < cost_s(tool_choice="required")
+    flat[3]["strict"] = True
+    assert cost_s() == cost_s(tool_choice="required")
 
 
 # -- who may --
@@ -247,7 +303,7 @@ async def compiling_engine(wrapper: Wrapper, compiled: asyncio.Event) -> None:
 
 @pytest.mark.anyio
 async def test_a_hostile_caller_waits_for_itself_and_another_tenant_does_not(make_wrapper: MakeWrapper) -> None:
-    wrapper = await make_wrapper(timeouts={"queue_s": 0.2})
+    wrapper = await make_wrapper(timeouts={"queue_s": 0.2}, limits={"compile_s": 20, "compile_total_s": 40})
     compiled = asyncio.Event()
     await compiling_engine(wrapper, compiled)
     hostile = [asyncio.create_task(wrapper.chat(headers=SECRET, **lengths(3, 190 + i))) for i in range(4)]

@@ -199,11 +199,11 @@ class LimitsConfig(Section):
     )
     schema_repetitions: int = Field(10_000, ge=1, description="The sum of these in one field.")
     compile_s: float = Field(
-        20,
+        60,
         gt=0,
         description="Estimated seconds of compiling under way for one caller; no request may need more.",
     )
-    compile_total_s: float = Field(40, gt=0, description="The same of all callers together.")
+    compile_total_s: float = Field(120, gt=0, description="The same of all callers together.")
 
 
 class TimeoutsConfig(Section):

@@ -34,5 +34,5 @@ class Caps:
     schema_repetitions: int = 10_000
     grammar_characters: int = 65_536
     grammar_repetitions: int = 1_000
-    compile_s: float = 20
+    compile_s: float = 60
     string_bytes: int = 64 * 1024

@@ -8,6 +8,7 @@ from typing import Any, Final
 from huddle.wrapper.body import prompts, schemas
 from huddle.wrapper.body.caps import Caps
 from huddle.wrapper.body.compile_cost import FREE_S, Compiling
+from huddle.wrapper.body.compiled_tools import compiled_tools
 from huddle.wrapper.body.content import Checker
 from huddle.wrapper.body.effort import holds_digits
 from huddle.wrapper.body.fields import PRIORITY_MAX, filter_fields, flag, schema_fields, whole_number
@@ -83,7 +84,8 @@ class Preparer:
         fields, stripped = filter_fields(route, request, self.caps)
         compiling = None
         if not (judged := schema_fields(route)).isdisjoint(fields):
-            compiling = self._compiling({name: fields[name] for name in judged & fields.keys()}, len(body))
+            schemas_of = {name: fields[name] for name in judged & fields.keys()}
+            compiling = self._compiling(schemas_of, fields.get("tool_choice"), len(body))
         if holds_digits(body, _LONG_NUMBER_DIGITS):  # most bodies need no walk
             long = next((name for name, value in fields.items() if holds_long_number(value)), None)
             if long is not None:
@@ -119,9 +121,16 @@ class Preparer:
             written, served, stream, hide, reserve, sequences, stripped, compiling, _stops(fields), repeated, as_bytes
         )
 
-    def _compiling(self, schemas_of: dict[str, Any], body_bytes: int) -> Compiling | None:
+    def _compiling(self, schemas_of: dict[str, Any], tool_choice: Any, body_bytes: int) -> Compiling | None:
         """Judge the fields that may hold schemas; None when compiling them is cheap."""
-        cost_s = sum(schemas.judge(name, value, self.caps, body_bytes) for name, value in schemas_of.items())
+        costs = {name: schemas.judge(name, value, self.caps, body_bytes) for name, value in schemas_of.items()}
+        compiled: dict[str, Any] = schemas_of
+        if isinstance(tools := schemas_of.get("tools"), list):
+            chosen = compiled_tools(tools, tool_choice)
+            compiled = schemas_of | {"tools": chosen, "tool_choice": tool_choice if chosen else None}
+            if len(chosen) < len(tools):
+                costs["tools"] = schemas.judge("tools", chosen, self.caps, body_bytes)
+        cost_s = sum(costs.values())
         if cost_s < FREE_S:
             return None
         if cost_s > self.caps.compile_s:
@@ -129,8 +138,8 @@ class Preparer:
                 f"compiling {' and '.join(sorted(schemas_of))} would take about {cost_s:.0f} s; at most "
                 f"{self.caps.compile_s:g} s are allowed here: use fewer lengths, repetitions, patterns or rules"
             )
-            raise bad_request("value_too_large", message, min(schemas_of))
-        return Compiling(blake2b(serialise(schemas_of), digest_size=16).digest(), cost_s)
+            raise bad_request("value_too_large", message, max(costs, key=costs.__getitem__))
+        return Compiling(blake2b(serialise(compiled), digest_size=16).digest(), cost_s)
 
     def _served(self, name: Any) -> Served:
         if name is None and len(self.served) == 1:

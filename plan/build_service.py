@@ -21,6 +21,7 @@ def serving_plan(serving: Serving, numbers: Sequence[int], bases: Mapping[str, s
                 base=bases[name],
                 nodes=tuple(sorted(placement.nodes or numbers)),
                 system_prompt=placement.system_prompt,
+                routes=placement.routes,
             )
             for name, placement in sorted(serving.models.items())
         ),
@@ -52,6 +53,7 @@ def product_plan(name: str, product: Product, placement: Placement) -> ProductPl
         display_name=product.display_name,
         description=product.description,
         models=placement.models_of(product),
+        routes=product.routes,
         system_prompt=product.system_prompt,
         requests_per_minute=product.requests_per_minute,
         tokens_per_minute=product.tokens_per_minute,

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 
+from huddle.wrapper.routes import EngineRoute
 from plan.ports import Flow
 from plan.settings.service import Jupyter
 from plan.vocabulary import Environment, ModelStoreKind, QuotaPeriod, Role, Segment, Topology
@@ -64,12 +65,16 @@ class StorePlan:
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A served name (a model or an alias), its base model, its nodes, and the stack's own system prompt if any."""
+    """A served name (a model or an alias), its base model, its nodes, and the stack's own system prompt if any.
+
+    `routes` are those of the engine that it offers; None means all, as for a product.
+    """
 
     name: str
     base: str
     nodes: tuple[int, ...]
     system_prompt: str | None
+    routes: tuple[EngineRoute, ...] | None
 
 
 @dataclass(frozen=True)
@@ -149,6 +154,7 @@ class ProductPlan:
     display_name: str
     description: str
     models: tuple[str, ...]
+    routes: tuple[EngineRoute, ...] | None = None
     system_prompt: str | None
     requests_per_minute: int
     tokens_per_minute: int

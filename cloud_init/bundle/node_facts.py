@@ -10,6 +10,7 @@ from cloud_init import disks
 from cloud_init.bundle import firewall, prompts, shipped_registry
 from cloud_init.bundle.services import JUPYTER_TOKEN, Unit, serves
 from huddle import versions
+from huddle.wrapper.routes import EngineRoute
 from plan.model import FleetPlan, NodePlan
 from plan.secrets import NODE_SECRETS
 from plan.vocabulary import ModelStoreKind, Role, Topology
@@ -99,12 +100,17 @@ def model(plan: FleetPlan, one: NodePlan) -> dict[str, Any]:
 
 
 def _answers(plan: FleetPlan, one: NodePlan) -> list[dict[str, Any]]:
-    """Which served names must answer, under which of the engine's names, and with which system prompt."""
-    found = ((served.name, prompts.of_model(served)) for served in plan.serving.models if one.number in served.nodes)
+    """Which served names must answer: on which route, under which of the engine's names, with which system prompt."""
+    found = ((served, prompts.of_model(served)) for served in plan.serving.models if one.number in served.nodes)
     names = shipped_registry.load().served_names(one.model)
     return [
-        {"model": name, "names": list(names), "prompt_sha256": prompt.sha256 if prompt else None}
-        for name, prompt in found
+        {
+            "model": served.name,
+            "route": next(word.value for word in EngineRoute if served.routes is None or word in served.routes),
+            "names": list(names),
+            "prompt_sha256": prompt.sha256 if prompt else None,
+        }
+        for served, prompt in found
     ]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from cloud_init.bundle import prompts, shipped_registry
 from cloud_init.bundle.prompts import PromptFile
 from huddle.probe import verdict
+from huddle.wrapper.routes import EngineRoute
 from plan.model import FleetPlan, NodePlan
 from plan.ports import WRAPPER_METRICS_PORT
 from plan.vocabulary import Segment
@@ -19,18 +20,21 @@ RELOADABLE = ("models", "products", "gateway_addresses")
 
 def wrapper_config(plan: FleetPlan, node: NodePlan) -> dict[str, Any]:
     """The configuration of one node's wrapper. The gateway enforces the products' limits; the key is a credential."""
-    served_here = [served for served in plan.serving.models if node.number in served.nodes]
-    here = {served.name: prompts.of_model(served) for served in served_here}
+    here = {served.name: served for served in plan.serving.models if node.number in served.nodes}
     return {
         "listen": f"{node.address}:{plan.serving.wrapper_port}",
         "metrics_listen": f"127.0.0.1:{WRAPPER_METRICS_PORT}",
         "upstream": f"http://127.0.0.1:{plan.serving.vllm_port}",
         "probe_verdict_file": str(verdict.PATH),
         "gateway_addresses": [str(plan.callers[Segment.GATEWAY])],
-        "models": {name: _prompt(prompt) | _priority(name) for name, prompt in here.items()},
+        "models": {
+            name: _prompt(prompts.of_model(served)) | _routes(served.routes) | _priority(name)
+            for name, served in here.items()
+        },
         "products": {
             product.id: {
                 "models": models,
+                **_routes(product.routes),
                 **_prompt(prompts.of_product(product.id, product.system_prompt)),
                 "weight": product.weight,
             }
@@ -39,6 +43,10 @@ def wrapper_config(plan: FleetPlan, node: NodePlan) -> dict[str, Any]:
             if (models := [name for name in product.models if name in here])
         },
     }
+
+
+def _routes(words: tuple[EngineRoute, ...] | None) -> dict[str, list[str]]:
+    return {} if words is None else {"routes": [word.value for word in words]}
 
 
 def _priority(name: str) -> dict[str, bool]:

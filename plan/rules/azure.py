@@ -154,6 +154,7 @@ RULES: tuple[Callable[[AzureSettings, Known], Findings], ...] = (
     _addresses,
     *azure_gateway.RULES,
     products.products_and_models,
+    products.routes_reach_models,
     products.models_share_nodes,
     products.nodes_behind,
     _size,

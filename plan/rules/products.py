@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from huddle.wrapper.routes import offered
 from plan.rules.service import Findings, Known
 from plan.settings.gateway import Product
 from plan.settings.service import ServiceSettings
@@ -34,6 +35,20 @@ def _limits(key: str, product: Product) -> Findings:
             f"{quota.tokens} is less than tokens_per_minute {product.tokens_per_minute}, which then never counts; "
             f"allowed: {product.tokens_per_minute} or more",
         )
+
+
+def routes_reach_models(settings: ServiceSettings, known: Known) -> Findings:
+    """A product has at least one route that one of its models has, too."""
+    placement, models = known.placement(settings), settings.serving.models
+    for name, product in settings.gateway.products.items():
+        own = {model: models[model].routes for model in placement.models_of(product) if model in models}
+        if product.routes and own and not any(offered(product.routes) & offered(routes) for routes in own.values()):
+            choices = sorted({word.value for routes in own.values() for word in routes or ()})
+            yield (
+                f"gateway.products.{name}.routes",
+                f"{', '.join(product.routes)} leaves none of its models usable ({', '.join(own)}); "
+                f"allowed: one or more of {', '.join(choices)}",
+            )
 
 
 def models_share_nodes(settings: ServiceSettings, known: Known) -> Findings:
@@ -77,5 +92,6 @@ def lists(settings: ServiceSettings) -> dict[str, Sequence[object]]:
     found: dict[str, Sequence[object]] = {"gateway.drain": settings.gateway.drain}
     for name, product in settings.gateway.products.items():
         found[f"gateway.products.{name}.models"] = product.models or ()
+        found[f"gateway.products.{name}.routes"] = product.routes or ()
         found[f"gateway.products.{name}.subscriptions"] = [each.name for each in product.subscriptions]
     return found

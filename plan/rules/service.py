@@ -112,4 +112,5 @@ def lists(settings: ServiceSettings) -> dict[str, Sequence[object]]:
     }
     for name, placement in settings.serving.models.items():
         found[f"serving.models.{name}.nodes"] = placement.nodes or ()
+        found[f"serving.models.{name}.routes"] = placement.routes or ()
     return found

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from plan.settings.types import Line, NodeKey, NodeNumber, Section, Slug, named
+from plan.settings.types import Line, NodeKey, NodeNumber, Routes, Section, Slug, named
 from plan.vocabulary import Affinity, QuotaPeriod
 
 MOST_PER_MINUTE = 1_000_000_000
@@ -42,6 +42,7 @@ class Product(Section):
     models: tuple[str, ...] | None = Field(
         None, min_length=1, description="Served model names this product may call; none means all."
     )
+    routes: Routes = None
     system_prompt: str | None = Field(
         None, min_length=1, max_length=32_768, description="System prompt placed before the model's own."
     )

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field
 
 from plan.secrets import Secret
 from plan.settings.gateway import Gateway
-from plan.settings.types import Email, NodeNumber, Port, Section, TagKey, TagValue, defaults_of
+from plan.settings.types import Email, NodeNumber, Port, Routes, Section, TagKey, TagValue, defaults_of
 from plan.vocabulary import Environment, Topology
 
 
@@ -21,6 +21,7 @@ class ModelPlacement(Section):
     system_prompt: str | None = Field(
         None, min_length=1, max_length=32_768, description="System prompt for this model, instead of the registry's."
     )
+    routes: Routes = None
 
 
 class Ports(Section):

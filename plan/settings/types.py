@@ -17,6 +17,7 @@ from pydantic import (
 )
 
 from huddle.forms import Form
+from huddle.wrapper.routes import EngineRoute
 
 
 def network_of(value: object) -> IPv4Network:
@@ -118,6 +119,10 @@ Email = Annotated[
     str,
     StringConstraints(max_length=254),
     Form(r"[^@\s]+@[^@\s]+\.[^@\s]+", "an e-mail address such as ops@example.com"),
+]
+Routes = Annotated[
+    tuple[EngineRoute, ...] | None,
+    Field(min_length=1, description="Routes of the engine that it offers; none means all."),
 ]
 Guid = Annotated[
     str,

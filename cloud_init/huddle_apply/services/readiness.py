@@ -7,7 +7,8 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from ..failure import ApplyError
 from ..ledger import Ledger, say
@@ -24,6 +25,27 @@ RESTARTS_THAT_ARE_TOO_MANY = 3
 POLL_S = 3.0
 _REPORT_S = 30.0
 _COMPLETION_S = 120.0
+_HELLO = "Say hello."
+
+
+class Question(NamedTuple):
+    """How a route is asked for a few tokens: path, body, and where its answer holds them and their count."""
+
+    path: str
+    body: Mapping[str, Any]
+    holds: str
+    counts: str
+
+
+_CHAT = {"messages": [{"role": "user", "content": _HELLO}], "max_tokens": 4}
+QUESTIONS: Mapping[str, Question] = MappingProxyType(
+    {
+        "chat": Question("/v1/chat/completions", _CHAT, "choices", "completion_tokens"),
+        "completions": Question("/v1/completions", {"prompt": _HELLO, "max_tokens": 4}, "choices", "completion_tokens"),
+        "responses": Question("/v1/responses", {"input": _HELLO, "max_output_tokens": 16}, "output", "output_tokens"),
+        "embeddings": Question("/v1/embeddings", {"input": _HELLO}, "data", "prompt_tokens"),
+    }
+)
 
 
 def check_gpus(expected: int) -> int:
@@ -109,11 +131,11 @@ def _not_active(now: Mapping[str, UnitState]) -> list[str]:
 def _answer_problem(paths: NodePaths, wrapper: str, answer: Mapping[str, Any]) -> str | None:
     """Ask one served name for a few tokens. A wrong prompt may be one that is just being reloaded: asked again."""
     name = answer["model"]
-    question = {"model": name, "messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 4}
+    question = QUESTIONS[answer.get("route", "chat")]  # (a bundle of before, to go back to, names none)
     key = (paths.credentials / "backend_key").read_text(encoding="utf-8").strip()
     request = urllib.request.Request(  # noqa: S310 - the node's own address
-        f"{wrapper}/v1/chat/completions",
-        data=json.dumps(question).encode(),
+        f"{wrapper}{question.path}",
+        data=json.dumps({"model": name, **question.body}).encode(),
         headers={"Content-Type": "application/json", BACKEND_KEY_HEADER: key},
     )
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -124,7 +146,7 @@ def _answer_problem(paths: NodePaths, wrapper: str, answer: Mapping[str, Any]) -
         return f"the wrapper answers {error.code} for {name}: {error.read(300).decode(errors='replace')}"
     except (OSError, ValueError) as error:
         return f"the wrapper does not answer for {name} ({getattr(error, 'reason', None) or error})"
-    if not body.get("choices") or not body.get("usage", {}).get("completion_tokens"):
+    if not body.get(question.holds) or not body.get("usage", {}).get(question.counts):
         return f"the answer of {name} holds no token"
     # vLLM answers in the first of its names, whichever was asked (seen with 0.32.0).
     if body.get("model") not in (name, *answer["names"]):

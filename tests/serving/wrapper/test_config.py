@@ -45,6 +45,12 @@ def sentences(text: str, tmp_path: Path, **overrides: Any) -> tuple[str, ...]:
             3,
             "models.tiny.prompt: is not a known key; did you mean prompt_id? allowed: client_system,",
         ),
+        ("models:\n  tiny:\n    routes: []\n", 3, "models.tiny.routes: [] must have 1 or more entries: The engine's"),
+        (
+            MODELS + "products:\n  p:\n    routes: [chat, audio]\n",
+            5,
+            "products.p.routes[1]: 'audio' is not allowed; allowed: 'chat', 'completions', 'responses', 'embeddings'",
+        ),
         (
             MODELS + "limits:\n  zzz: 1\n",
             4,

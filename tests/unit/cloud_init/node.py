@@ -243,6 +243,15 @@ def running(folder: Path) -> Iterator[FakeNode]:
         thread.join()
 
 
+_CHOICES = {"choices": [{"message": {"content": "Hello"}}], "usage": {"completion_tokens": 1}}
+_ANSWERS: Mapping[str, Any] = {
+    "/v1/chat/completions": _CHOICES,
+    "/v1/completions": _CHOICES,
+    "/v1/responses": {"output": [{"type": "message"}], "usage": {"output_tokens": 1}},
+    "/v1/embeddings": {"data": [{"embedding": [0.5]}], "usage": {"prompt_tokens": 1}},
+}
+
+
 def _wrapper(node: FakeNode) -> type[BaseHTTPRequestHandler]:
     class Wrapper(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -257,8 +266,7 @@ def _wrapper(node: FakeNode) -> type[BaseHTTPRequestHandler]:
             asked = next(one for one in expects["expects"]["answers"] if one["model"] == question["model"])
             body = {
                 "model": question["model"],
-                "choices": [{"message": {"content": "Hello"}}],
-                "usage": {"completion_tokens": 1},
+                **_ANSWERS[self.path],
             }
             bent = json.loads((node.fake / "answer").read_text()) if (node.fake / "answer").exists() else {}
             prompt = bent.pop("prompt", asked["prompt_sha256"])

@@ -27,6 +27,13 @@ def product(**changes: Any) -> dict[str, Any]:
 
 WRONG: list[tuple[dict[str, Any], str, str]] = [
     (product(models=["gpt-4"]), "gateway.products.apps.models", "'gpt-4' is not served by this stack; allowed: hl, "),
+    (product(routes=[]), "gateway.products.apps.routes", "[] must have 1 or more entries: Routes of the engine"),
+    (
+        product(routes=["chat", "audio"]),
+        "gateway.products.apps.routes[1]",
+        "'audio' is not allowed; allowed: 'chat', 'completions', 'responses', 'embeddings'",
+    ),
+    (product(routes=["chat", "chat"]), "gateway.products.apps.routes", "'chat' occurs 2 times; list it once"),
     (product(requests_per_minute=0), "gateway.products.apps.requests_per_minute", "must be 1 or more"),
     (product(requests_per_minute=0.5), "gateway.products.apps.requests_per_minute", "must be a whole number"),
     (product(requests_per_minute=10**18), "gateway.products.apps.requests_per_minute", "must be 1000000000 or less"),
@@ -120,6 +127,30 @@ def test_what_is_wrong_is_one_sentence(gateway: dict[str, Any], key: str, senten
 def test_tiers_that_cannot_work_are_refused_with_the_reason(tier: str) -> None:
     found = fault(gateway={"tier": tier})
     assert found.message.startswith(f"'{tier}' can't work here: {REFUSED_TIERS[tier]}; allowed: Developer, ")
+
+
+@pytest.mark.parametrize(
+    ("routes", "key", "sentence"),
+    [
+        ([], f"serving.models.{MODEL}.routes", "[] must have 1 or more entries"),
+        (["responses", "responses"], f"serving.models.{MODEL}.routes", "'responses' occurs 2 times; list it once"),
+        (
+            ["completions", "chat"],
+            "gateway.products.apps.routes",
+            f"responses leaves none of its models usable ({MODEL}); allowed: one or more of chat, completions",
+        ),
+    ],
+)
+def test_a_model_offers_routes_that_its_products_can_use(routes: list[str], key: str, sentence: str) -> None:
+    found = fault(serving={"models": {MODEL: {"routes": routes}}}, gateway=product(routes=["responses"]))
+    assert found.key == key
+    assert sentence in found.message
+
+
+def test_one_model_that_a_products_routes_reach_is_enough() -> None:
+    models = {MODEL: {"routes": ["chat"]}, "hl": {}}
+    built = plan(serving={"models": models}, gateway=product(routes=["responses"]))
+    assert [each.routes for each in built.gateway.products] == [("responses",)]
 
 
 def test_models_on_different_nodes_need_products_of_their_own() -> None:

@@ -23,7 +23,7 @@ CASES: list[tuple[dict[str, Any], str, str]] = [
     (
         {"serving": {"models": {MODEL: {"prompt": "x"}}}},
         f"serving.models.{MODEL}.prompt",
-        "did you mean system_prompt? allowed: nodes, system_prompt",
+        "did you mean system_prompt? allowed: nodes, routes, system_prompt",
     ),
     (
         {"gateway": {"products": {"developers": {"display_name": "x", "rpm": 1}}}},

@@ -27,6 +27,7 @@ from huddle.wrapper.body.fields import PRIORITY_MAX
 from huddle.wrapper.body.prompts import ClientSystem
 from huddle.wrapper.http.ledger import large_room
 from huddle.wrapper.http.upstream import Address
+from huddle.wrapper.routes import EngineRoute
 
 DEFAULT_PATH: Final = Path("/etc/huddle/wrapper.yaml")
 BACKEND_KEYS_CREDENTIAL: Final = "huddle-backend-keys"
@@ -66,6 +67,9 @@ def _bind(text: str) -> str:
 
 Bind = Annotated[str, AfterValidator(_bind)]
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
+Routes = Annotated[
+    tuple[EngineRoute, ...] | None, Field(min_length=1, description="The engine's routes offered; all when left out.")
+]
 
 
 class Section(BaseModel):
@@ -96,6 +100,7 @@ class ModelConfig(Section):
     priority_scheduling: bool = Field(
         False, description="The engine runs with `--scheduling-policy priority`; only then are priorities sent to it."
     )
+    routes: Routes = None
     description: str = ""
 
 
@@ -112,6 +117,7 @@ class ProductConfig(Section):
     """A product: what its subscribers may use. Behind a gateway the gateway enforces the limits; own keys are ours."""
 
     models: tuple[str, ...] | None = Field(None, min_length=1, description="Served names; all when left out.")
+    routes: Routes = None
     system_prompt_file: Path | None = Field(None, description="Placed before the model's own prompt.")
     prompt_id: Name | None = None
     client_system: ClientSystem = ClientSystem.APPEND

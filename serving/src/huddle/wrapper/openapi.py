@@ -62,8 +62,8 @@ _OPERATION: Final = {
 _REFUSALS: Final = {
     "400": "The request is wrong; `param` names the field",
     "401": "No valid key",
-    "403": "The product is not configured",
-    "404": "No such model",
+    "403": "The product is not configured, or does not offer this route",
+    "404": "No such model, or it does not offer this route",
     "413": "The body is too large",
     "415": "The body is not JSON",
     "429": "Over a limit; see Retry-After",

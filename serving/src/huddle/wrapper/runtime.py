@@ -14,6 +14,7 @@ from huddle.wrapper.body.prompts import Prompt, compose
 from huddle.wrapper.config import ConfigError, LimitsConfig, ModelConfig, ProductConfig, WrapperConfig
 from huddle.wrapper.http.connection import ClientTimeouts
 from huddle.wrapper.http.http1 import HttpLimits
+from huddle.wrapper.routes import offered
 
 _PROMPT_BYTES_MAX = 256 * 1024
 
@@ -109,9 +110,13 @@ def _preparer(
     model_prompts: dict[str, Prompt | None],
 ) -> Preparer:
     served = {}
+    routes = offered(product.routes if product else None)
     for name, model in config.models.items():
         if product is not None and product.models is not None and name not in product.models:
             continue
+        both = routes & offered(model.routes)
+        if not both:
+            continue  # no request could reach it
         bounds = [model.max_output_tokens, product.max_output_tokens if product else None]
         upstream_model = model.upstream_model or name
         served[name] = Served(
@@ -121,8 +126,9 @@ def _preparer(
             max_output_tokens=min((bound for bound in bounds if bound is not None), default=None),
             max_model_len=model.max_model_len,
             priority=(product.priority if product else 0) if model.priority_scheduling else None,
+            routes=both,
         )
-    return Preparer(served, caps, config.media_url_prefixes)
+    return Preparer(served, caps, config.media_url_prefixes, routes)
 
 
 def read_prompt(file: Path | None, prompt_id: str, owner: ModelConfig | ProductConfig) -> Prompt | None:

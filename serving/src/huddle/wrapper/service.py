@@ -31,7 +31,7 @@ from huddle.wrapper.http.seats import FullError, Origins, Seats
 from huddle.wrapper.http.upstream import Address, UpstreamPool
 from huddle.wrapper.observability.logs import LogWriter
 from huddle.wrapper.observability.metrics import Metrics, of
-from huddle.wrapper.routes import ENGINE_ROUTES, OPEN_ROUTES, Route, resolve
+from huddle.wrapper.routes import ENGINE_ROUTES, OPEN_ROUTES, Route, check_offered, resolve
 from huddle.wrapper.runtime import Runtime
 from huddle.wrapper.turns import Turns
 from huddle.wrapper.workbench import Workbench
@@ -137,6 +137,7 @@ class WrapperService:
         route = resolve(head.method, head.path)
         caller = _NOBODY if route in OPEN_ROUTES else self.runtime.keyring.identify(head)
         if route in ENGINE_ROUTES:
+            check_offered(route, "product", self.runtime.preparer(caller).routes)
             content_type = (head.text(b"content-type") or "").partition(";")[0].strip().lower()
             if content_type != "application/json":
                 raise RequestError(415, "unsupported_media_type", "send 'Content-Type: application/json'")

@@ -20,6 +20,7 @@ from huddle import registry
 from huddle.headers import BACKEND_KEY_HEADER, PROMPT_HASH_HEADER
 from huddle.launch.cli import app as launch
 from huddle.wrapper.config import WrapperConfig
+from huddle.wrapper.routes import EngineRoute, Route
 from plan.vocabulary import Segment, Topology
 from tests.unit import stack_values
 from tests.unit.cloud_init import rendered
@@ -169,13 +170,32 @@ def test_the_program_on_the_node_knows_the_wrappers_headers() -> None:
     assert tuple(name.lower() for name in said) == (BACKEND_KEY_HEADER, PROMPT_HASH_HEADER)
 
 
+def test_the_program_on_the_node_has_a_question_for_each_route() -> None:
+    paths = {word: question.path for word, question in readiness.QUESTIONS.items()}
+    assert paths == {word.value: Route[word.name].value for word in EngineRoute}
+
+
 def test_the_stacks_own_prompt_wins_and_readiness_asks_for_its_hash() -> None:
     plan = stack_values.plan(serving={"models": {rendered.MODEL: {"system_prompt": "  Be brief.\n"}}})
     files = bundle.build(plan).files
     assert files[f"prompts/models/{rendered.MODEL}.txt"] == b"Be brief.\n"
     answers = json.loads(files[f"nodes/{HEAD}/node.json"])["expects"]["answers"]
     names = [rendered.MODEL, "hl"]  # the engine answers to all of them, and says the first one
-    assert answers == [{"model": rendered.MODEL, "names": names, "prompt_sha256": sha256(b"Be brief.").hexdigest()}]
+    prompt = sha256(b"Be brief.").hexdigest()
+    assert answers == [{"model": rendered.MODEL, "route": "chat", "names": names, "prompt_sha256": prompt}]
+
+
+def test_routes_go_to_the_wrapper_and_readiness_asks_on_one_of_them() -> None:
+    plan = stack_values.plan(
+        serving={"models": {rendered.MODEL: {"routes": ["embeddings", "responses"]}}},
+        gateway={"products": {"apps": {"display_name": "Apps", "routes": ["responses"]}}},
+    )
+    files = bundle.build(plan).files
+    config = WrapperConfig.model_validate(yaml.safe_load(files[f"nodes/{HEAD}/wrapper.yaml"]))
+    assert config.models[rendered.MODEL].routes == (EngineRoute.EMBEDDINGS, EngineRoute.RESPONSES)
+    assert config.products["apps"].routes == (EngineRoute.RESPONSES,)
+    (answer,) = json.loads(files[f"nodes/{HEAD}/node.json"])["expects"]["answers"]
+    assert answer["route"] == "responses"
 
 
 @pytest.mark.parametrize("kind", KINDS)

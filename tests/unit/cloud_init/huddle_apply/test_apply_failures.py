@@ -270,6 +270,17 @@ def test_an_answer_must_be_real_and_of_the_right_model_and_prompt(node: FakeNode
     assert problem in node.status()["reason"]
 
 
+@pytest.mark.parametrize(
+    ("route", "empty"), [("completions", "choices"), ("responses", "output"), ("embeddings", "data")]
+)
+def test_a_model_without_chat_is_asked_on_a_route_that_it_has(node: FakeNode, route: str, empty: str) -> None:
+    answers = [{"model": "hl", "route": route, "names": ["hl"], "prompt_sha256": "5" * 64}]
+    assert apply(node, deliver(node.port, expects={"answers": answers})) == 0
+    node.set("answer", json.dumps({empty: []}))
+    assert apply(node, engine_changed(node.port, expects={"answers": answers})) == 1
+    assert "the answer of hl holds no token" in node.status()["reason"]
+
+
 def test_an_alias_may_be_answered_under_its_engines_first_name(node: FakeNode) -> None:
     """As vLLM does (seen with 0.32.0): whichever of its names is asked, the answer says the first."""
     node.set("answer", json.dumps({"model": "llama-3.2-3b"}))

@@ -16,7 +16,7 @@ from huddle.wrapper.body.prompts import Prompt
 from huddle.wrapper.body.shapes import TOKEN_MAX
 from huddle.wrapper.body.strictjson import holds_long_number, parse_object, serialise
 from huddle.wrapper.errors import ErrorType, RequestError, bad_request
-from huddle.wrapper.routes import Route
+from huddle.wrapper.routes import ENGINE_ROUTES, Route, check_offered
 
 # Rough and on the high side for natural language.
 _BYTES_PER_TOKEN: Final = 3
@@ -48,6 +48,7 @@ class Served:
     max_model_len: int | None = None
     priority: int | None = None
     """The best that a request may have; None where the engine does not schedule by it, and would refuse one."""
+    routes: frozenset[Route] = ENGINE_ROUTES
 
 
 @dataclass(slots=True)  # one for each request: to freeze it would cost 2 µs
@@ -76,11 +77,14 @@ class Preparer:
     served: dict[str, Served]
     caps: Caps
     media_url_prefixes: tuple[str, ...] = ()
+    routes: frozenset[Route] = ENGINE_ROUTES
+    """Those of the product: judged by the head alone. Each model's are among them, and judged here."""
 
     def prepare(self, route: Route, body: bytes, salt: str) -> Prepared:
         """Check one request body and write the engine's."""
         request = parse_object(body, self.caps.depth)
         served = self._served(request.get("model"))
+        check_offered(route, "model", served.routes)
         fields, stripped = filter_fields(route, request, self.caps)
         compiling = None
         if not (judged := schema_fields(route)).isdisjoint(fields):

@@ -12,7 +12,7 @@ from plan.model import FleetPlan, ServedModel
 
 @dataclass(frozen=True)
 class PromptFile:
-    """A prompt in the bundle. The hash is of the stripped text: what the wrapper shows in X-Huddle-Prompt-SHA256."""
+    """A prompt in the bundle. The hash is of the stripped text: what X-Huddle-Prompt-SHA256 is made from."""
 
     path: str
     content: bytes

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from huddle.wrapper.access.auth import keyed_hash
 from plan.model_azure import AzurePlan
 from plan.ports import BOUND_WIDER, Flow
 from plan.vocabulary import Segment
@@ -51,7 +52,7 @@ def test_each_node_completes_with_its_own_engine_and_the_prompts_of_the_stack(se
         question = {"model": model, "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}
         answer = node.ask("POST", f"{node.wrapper()}/v1/chat/completions", question, key=BACKEND_KEY)
         assert answer["status"] == 200, answer
-        assert answer["headers"]["x-huddle-prompt-sha256"] == prompt
+        assert answer["headers"]["x-huddle-prompt-sha256"] == keyed_hash(BACKEND_KEY, prompt)
         body = json.loads(answer["body"])
         assert body["model"] in prompts, "vLLM answers in the first of its names, whichever was asked"
         assert body["usage"]["completion_tokens"] > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import json
 import time
 import urllib.error
@@ -151,9 +152,14 @@ def _answer_problem(paths: NodePaths, wrapper: str, answer: Mapping[str, Any]) -
     # vLLM answers in the first of its names, whichever was asked (seen with 0.32.0).
     if body.get("model") not in (name, *answer["names"]):
         return f"asked {name}, answered by {body.get('model')}"
-    if prompt != answer["prompt_sha256"]:
-        return f"{name} has system prompt {str(prompt)[:12]}, expected {str(answer['prompt_sha256'])[:12]}"
+    if prompt != keyed_hash(key, answer["prompt_sha256"]):
+        return f"{name} does not have the system prompt of this bundle"
     return None
+
+
+def keyed_hash(backend_key: str, prompt_sha256: str | None) -> str | None:
+    """What the wrapper shows of a prompt to who holds the backend key (`huddle.wrapper.access.auth.keyed_hash`)."""
+    return prompt_sha256 and hmac.digest(backend_key.encode(), prompt_sha256.encode(), "sha256").hex()
 
 
 def _check_ray(bundle: Unpacked, expected: Mapping[str, Any], ledger: Ledger, end: float, pause_s: float) -> None:

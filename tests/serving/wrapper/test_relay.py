@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from huddle.wrapper import runtime as runtimes
-from huddle.wrapper.access.auth import new_key
+from huddle.wrapper.access.auth import keyed_hash, new_key
 from huddle.wrapper.config import WrapperConfig
 from huddle.wrapper.http.connection import ClientConnection, _http_date
 from huddle.wrapper.observability.logs import LogWriter
@@ -51,7 +51,9 @@ async def test_a_plain_answer_is_the_engines_bytes(wrapper: Wrapper) -> None:
     assert answer.status_code == 200
     assert answer.json()["usage"] == USAGE
     assert answer.headers["x-huddle-prompt-id"] == "test-prompt"
-    assert answer.headers["x-huddle-prompt-sha256"] == hashlib.sha256(PROMPT.encode()).hexdigest()
+    assert answer.headers["x-huddle-prompt-sha256"] == keyed_hash(
+        BACKEND_KEY, hashlib.sha256(PROMPT.encode()).hexdigest()
+    )
     assert float(answer.headers["x-huddle-overhead-ms"]) > 0
     sent = wrapper.engine.completions[0].json
     assert sent["messages"] == [{"role": "system", "content": PROMPT}, {"role": "user", "content": "hi"}]

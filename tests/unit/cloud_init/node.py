@@ -23,6 +23,7 @@ from cloud_init.bundle import Piece, archive, contents, seal
 from cloud_init.huddle_apply import main as program
 from cloud_init.huddle_apply.models.copies import Copies
 from cloud_init.huddle_apply.paths import NodePaths
+from huddle.wrapper.access.auth import keyed_hash
 from tests.unit.cloud_init.rendered import built
 
 BUILT_FOR = "huddleai-h100-node-1"
@@ -277,7 +278,7 @@ def _wrapper(node: FakeNode) -> type[BaseHTTPRequestHandler]:
             self.send_response(status)
             self.send_header("Content-Length", str(len(content)))
             if prompt:
-                self.send_header("X-Huddle-Prompt-SHA256", prompt)
+                self.send_header("X-Huddle-Prompt-SHA256", keyed_hash(KEY, prompt))
             self.end_headers()
             self.wfile.write(content)
 

@@ -61,6 +61,7 @@ class Admitted:
     runtime: Runtime
     subscriber: Subscriber | None = None  # None where limits are the gateway's business
     arrival: Arrival | None = None
+    backend_key: str = field(default="", repr=False)
 
 
 @dataclass(slots=True)
@@ -375,9 +376,8 @@ class Exchange:
         prompt = self.prepared.served.prompt if self.prepared else None
         if prompt is not None:
             headers.append((PROMPT_ID_HEADER, prompt.id))
-            if self.admitted.caller.via is not auth.Via.OWN_KEY:
-                # Not for subscribers, who could try guesses against it; the gateway takes it off.
-                headers.append((PROMPT_HASH_HEADER, prompt.sha256))
+            if self.admitted.backend_key:
+                headers.append((PROMPT_HASH_HEADER, auth.keyed_hash(self.admitted.backend_key, prompt.sha256)))
         if self._sent_at is not None:
             headers += (
                 (OVERHEAD_HEADER, f"{self.overhead_s * 1000:.3f}"),

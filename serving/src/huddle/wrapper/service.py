@@ -15,7 +15,7 @@ from huddle.headers import REQUEST_ID_HEADER
 from huddle.probe import verdict
 from huddle.wrapper import runtime as runtimes
 from huddle.wrapper.access.admission import Admission
-from huddle.wrapper.access.auth import Caller, Via
+from huddle.wrapper.access.auth import Caller, Via, backend_key
 from huddle.wrapper.access.compilation import Compilations
 from huddle.wrapper.access.limits import Arrival, LimitError, Subscriber
 from huddle.wrapper.background import Background, place
@@ -147,7 +147,8 @@ class WrapperService:
         arrival = None if subscriber is None else self._arrival(subscriber, caller)
         self._seats.busy(connection)
         connection.holding.belongs_to((caller.product, caller.tenant))
-        return Admitted(route, caller, _request_id(head), self.runtime, subscriber, arrival)
+        key = backend_key(head) if caller.via is Via.GATEWAY else ""
+        return Admitted(route, caller, _request_id(head), self.runtime, subscriber, arrival, key)
 
     def abandoned(self, admitted: object) -> None:
         """A request ends before its body is whole."""

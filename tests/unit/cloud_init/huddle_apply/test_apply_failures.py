@@ -260,8 +260,8 @@ class TestBeforeTheSwitch:
         ({"model": "another"}, "asked hl, answered by another"),
         ({"choices": []}, "the answer of hl holds no token"),
         ({"usage": {"completion_tokens": 0}}, "the answer of hl holds no token"),
-        ({"prompt": "5" * 64}, "hl has system prompt 555555555555, expected "),
-        ({"prompt": None}, "hl has system prompt None, expected "),
+        ({"prompt": "5" * 64}, "hl does not have the system prompt of this bundle"),
+        ({"prompt": None}, "hl does not have the system prompt of this bundle"),
     ],
 )
 def test_an_answer_must_be_real_and_of_the_right_model_and_prompt(node: FakeNode, answer: Any, problem: str) -> None:

@@ -147,6 +147,19 @@ def cache_salt(secret: bytes, caller: Caller) -> str:
     return hmac.new(secret, name, hashlib.sha256).hexdigest()[:32]
 
 
+def backend_key(head: Head) -> str:
+    """The key of a request that was recognised by it."""
+    return head.text(_BACKEND_KEY) or ""
+
+
+def keyed_hash(backend_key: str, prompt_sha256: str) -> str:
+    """A prompt's hash for who holds the backend key: nobody else can try guesses of the prompt against it.
+
+    `cloud_init.huddle_apply.services.readiness`, which cannot import this, expects the same.
+    """
+    return hmac.digest(backend_key.encode(), prompt_sha256.encode(), "sha256").hex()
+
+
 def _digest(key: str) -> bytes:
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
 

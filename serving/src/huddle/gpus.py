@@ -154,6 +154,7 @@ def _lookup(table: dict[str, T], name: str, what: str) -> T:
     found = table.get(name.lower())
     if found is not None:
         return found
-    near = difflib.get_close_matches(name.lower(), table, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(table)}"
+    longer = [known for known in table if known.startswith(name.lower())] if name else []
+    near = longer or difflib.get_close_matches(name.lower(), table, n=1, cutoff=0.5)
+    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"known: {', '.join(table)}"
     raise UnknownHardwareError(f"no {what} {name!r}; {hint}")

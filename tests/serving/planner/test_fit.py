@@ -56,6 +56,13 @@ class TestRefusals:
         fit = check(name, **{"gpu": "h100-nvl", **given_})
         assert any(sentence in refusal for refusal in fit.refusals), fit.refusals
 
+    def test_nothing_is_offered_that_is_refused_as_well(self):
+        spread = check("llama-3.2-3b", gpu="h100-nvl", nodes=14, pp=14, max_model_len=10_000_000)
+        assert spread.refusals == ("max-model-len 10,000,000 is more than the model's own context of 131,072",)
+        small, context = check("llama-3.2-3b", gpu="h100-nvl", max_model_len=10_000_000).refusals
+        assert small.endswith("lower it to 131,072 at most") and context == spread.refusals[0]
+        assert check("llama-3.2-3b", gpu="h100-nvl", max_model_len=131_072).fits
+
     def test_a_context_that_does_not_fit_gets_the_longest_that_does(self):
         short = check("qwen3-32b", gpu="h100-sxm", max_model_len=40960)
         assert not short.fits
@@ -75,6 +82,7 @@ class TestRefusals:
         ("given_", "sentence"),
         [
             ({"gpu": "h100-nlv"}, "no GPU 'h100-nlv'; did you mean 'h100-nvl'?"),
+            ({"gpu": "H100"}, "no GPU 'H100'; did you mean 'h100-nvl' or 'h100-sxm' or 'h100-pcie'?"),
             ({"gpu": "h100-nvl", "fabric": "tcp-41g"}, "no fabric 'tcp-41g'; did you mean 'tcp-40g'?"),
         ],
     )

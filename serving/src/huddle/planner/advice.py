@@ -33,7 +33,7 @@ def memory_refusals(case: Case) -> Iterator[str]:
             f"{-account.kv_gib:.1f} GiB are missing"
         )
     elif account.sequences(ask.max_model_len) < 1:
-        longest = longest_sequence(case)
+        longest = min(longest_sequence(case), case.shape.context)
         yield (
             f"the KV cache of {account.kv_gib:.1f} GiB holds {account.kv_tokens:,} tokens, fewer than one sequence of "
             f"max-model-len {ask.max_model_len:,}; lower it to {longest:,} at most"
@@ -65,7 +65,12 @@ def first_fit(case: Case) -> Layout | None:
 
 
 def what_would_fit(case: Case) -> Iterator[str]:
-    """The smallest growth in nodes on which some layout fits; and FP8 here, where that helps."""
+    """The smallest growth in nodes on which some layout fits; and FP8 here, where that helps.
+
+    Nothing where the model's own context is the limit: no hardware mends that.
+    """
+    if case.ask.max_model_len > case.shape.context:
+        return
     if case.shape.weights is Weights.FULL:
         in_fp8 = first_fit(replace(case, shape=replace(case.shape, weights=Weights.FP8)))
         if in_fp8 and not first_fit(case):

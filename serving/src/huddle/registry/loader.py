@@ -71,7 +71,8 @@ class Registry:
             if wanted in {served.name, served.model.model.lower(), served.entry.store_directory.lower()}:
                 return served
         known = [s.name for s in self.served]
-        near = difflib.get_close_matches(wanted, known, n=3, cutoff=0.5)
+        longer = [each for each in known if each.startswith(wanted)] if wanted else []
+        near = longer or difflib.get_close_matches(wanted, known, n=3, cutoff=0.5)
         hint = f"did you mean {' or '.join(repr(n) for n in near)}?" if near else f"known: {', '.join(known)}"
         raise UnknownModelError(f"no model or alias {name!r} in {self.path}; {hint}")
 

@@ -17,7 +17,7 @@ export PYTHONUNBUFFERED := 1
 .PHONY: help
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo '  STACK=dev is the default; another stack: make rehearse STACK=prod, or STACK=tests/stacks/premium'
+	@echo '  STACK=dev is the default; another stack: make preview STACK=prod. rehearse takes a path too: STACK=tests/stacks/premium'
 
 .PHONY: setup
 setup: ## Install into .venv what the lock says (every target does this first)

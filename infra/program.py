@@ -37,7 +37,8 @@ def load_azure_plan(stack: str, root: Path = stack_file.ROOT) -> AzurePlan:
     """
     plan = load_plan(stack, root)
     if not isinstance(plan, AzurePlan):
-        raise InputError(Fault(stack_file.label(stack), "target", f"is {plan.target}; this command is for azure only"))
+        file = stack_file.label(stack, root)
+        raise InputError(Fault(file, "target", f"is {plan.target}; this command is for azure only"))
     return plan
 
 
@@ -48,7 +49,7 @@ def plan_of(settings: ServiceSettings, stack: str, root: Path = stack_file.ROOT)
         InputError: a rule that spans fields is broken, a model does not fit its nodes, or a file that it names
             is missing or refused. All faults are told at once.
     """
-    models, file = registry.load(), stack_file.label(stack)
+    models, file = registry.load(), stack_file.label(stack, root)
     bases = {served.name: served.model.name for served in models.served}
     target, build = targets.of(settings.target), TARGETS[settings.target].build
 

@@ -34,7 +34,9 @@ def path_of(stack: str, root: Path = ROOT) -> Path:
 def names(root: Path = ROOT) -> list[str]:
     """All stacks that have a file, sorted."""
     return sorted(
-        path.name.removeprefix("Pulumi.").removesuffix(".yaml") for path in (root / "stacks").glob("Pulumi.*.yaml")
+        path.name.removeprefix("Pulumi.").removesuffix(".yaml")
+        for path in (root / "stacks").glob("Pulumi.*.yaml")
+        if path.is_file()
     )
 
 
@@ -45,14 +47,15 @@ def load(stack: str, root: Path = ROOT, targets: Targets = TARGETS) -> ServiceSe
         InputError: the stack is missing, is not YAML, holds a secret in plain text, or has a wrong key.
     """
     config = read(stack, root)
-    refuse_plain_secrets((key for key, value in config.items() if _is_encrypted(value)), config, stack, targets)
-    refuse_what_looks_secret(config, stack)
-    settings = from_values(config, stack, targets)
-    refuse_lacking_secrets(settings, config, stack)
+    encrypted = (key for key, value in config.items() if _is_encrypted(value))
+    refuse_plain_secrets(encrypted, config, stack, targets, root=root)
+    refuse_what_looks_secret(config, stack, root)
+    settings = from_values(config, stack, targets, root=root)
+    refuse_lacking_secrets(settings, config, stack, root)
     return settings
 
 
-def refuse_lacking_secrets(settings: ServiceSettings, keys: Iterable[str], stack: str) -> None:
+def refuse_lacking_secrets(settings: ServiceSettings, keys: Iterable[str], stack: str, root: Path = ROOT) -> None:
     """`make up` makes the secrets that a stack lacks, but for those that only a person can bring.
 
     Raises:
@@ -60,7 +63,7 @@ def refuse_lacking_secrets(settings: ServiceSettings, keys: Iterable[str], stack
     """
     present = set(keys)
     faults = [
-        Fault(label(stack), setting, f"needs {secret.key}; run `pulumi config set --secret {secret.key} -s {stack}`")
+        Fault(label(stack, root), setting, f"needs {secret.key}; run {_setting_secret(secret.key, stack)}")
         for setting, secret in settings.brought_secrets
         if f"{PROJECT}:{secret.key}" not in present
     ]
@@ -73,7 +76,14 @@ def secret_keys(targets: Targets = TARGETS) -> tuple[str, ...]:
     return tuple(dict.fromkeys(secret.key for target in targets.values() for secret in target.settings.secrets))
 
 
-def refuse_plain_secrets(encrypted: Iterable[str], keys: Iterable[str], stack: str, targets: Targets = TARGETS) -> None:
+def _setting_secret(key: str, stack: str) -> str:
+    """The command by which a person sets a secret; Pulumi asks for its value."""
+    return f"`make pulumi ARGS='config set --secret {key} -s {stack}'`"
+
+
+def refuse_plain_secrets(
+    encrypted: Iterable[str], keys: Iterable[str], stack: str, targets: Targets = TARGETS, *, root: Path = ROOT
+) -> None:
     """Let a secret stand in a config in no other way than encrypted.
 
     Raises:
@@ -82,16 +92,11 @@ def refuse_plain_secrets(encrypted: Iterable[str], keys: Iterable[str], stack: s
     safe, present = set(encrypted), set(keys)
     exposed = [key for key in secret_keys(targets) if f"{PROJECT}:{key}" in present - safe]
     if exposed:
-        command = "`pulumi config set --secret {} -s {}`"
-        raise InputError(
-            *(
-                Fault(label(stack), key, f"is a secret in plain text; remove it and run {command.format(key, stack)}")
-                for key in exposed
-            )
-        )
+        step = "is a secret in plain text; remove it and run"
+        raise InputError(*(Fault(label(stack, root), key, f"{step} {_setting_secret(key, stack)}") for key in exposed))
 
 
-def refuse_what_looks_secret(config: Mapping[str, Any], stack: str) -> None:
+def refuse_what_looks_secret(config: Mapping[str, Any], stack: str, root: Path = ROOT) -> None:
     """Find tokens in free text, and texts under a name that promises a secret (`tags: {password: …}`).
 
     Raises:
@@ -99,7 +104,7 @@ def refuse_what_looks_secret(config: Mapping[str, Any], stack: str) -> None:
     """
     own = {key: value for key, value in config.items() if not _is_encrypted(value)}
     faults = [
-        Fault(label(stack), where.removeprefix(f"{PROJECT}:"), "looks like a secret in plain text; remove it")
+        Fault(label(stack, root), where.removeprefix(f"{PROJECT}:"), "looks like a secret in plain text; remove it")
         for where, name, text in _texts(own)
         if SECRET_SHAPES.search(text) or SECRET_NAMES.search(name)
     ]
@@ -125,12 +130,11 @@ def read(stack: str, root: Path = ROOT) -> dict[str, Any]:
     Raises:
         InputError: no such stack, a file that cannot be read, or no mapping of settings in it.
     """
-    path = path_of(stack, root)
-    file = label(stack)
     if not STACK_NAME.fullmatch(stack):
         allowed = "lower-case letters, digits and single hyphens, starting with a letter, at most 30"
-        raise InputError(Fault(file, "", f"{stack[:60]!r} is not allowed as a stack's name; allowed: {allowed}"))
-    if not path.is_file():
+        raise InputError(f"{stack[:60]!r} is not allowed as a stack's name; allowed: {allowed}")
+    path, file = path_of(stack, root), label(stack, root)
+    if not path.exists():
         known = names(root)
         close = difflib.get_close_matches(stack, known, n=1)
         hint = f"did you mean {close[0]}? " if close else ""
@@ -153,7 +157,9 @@ def from_pulumi(config: Mapping[str, str], stack: str, targets: Targets = TARGET
     return from_values({key: _decode(value) for key, value in config.items()}, stack, targets)
 
 
-def from_values(config: Mapping[str, Any], stack: str, targets: Targets = TARGETS) -> ServiceSettings:
+def from_values(
+    config: Mapping[str, Any], stack: str, targets: Targets = TARGETS, *, root: Path = ROOT
+) -> ServiceSettings:
     """Settings of the class that `target` names, from namespaced values.
 
     Other providers' keys are left alone; ours must be known.
@@ -167,7 +173,7 @@ def from_values(config: Mapping[str, Any], stack: str, targets: Targets = TARGET
         for key, value in config.items()
         if key.startswith(f"{PROJECT}:") and key.removeprefix(f"{PROJECT}:") not in secrets
     }
-    file = label(stack)
+    file = label(stack, root)
     if strays := tuple(_strays(config, file)):
         raise InputError(*strays)
     target = own.setdefault("target", DEFAULT)
@@ -192,9 +198,10 @@ def _strays(config: Mapping[str, Any], file: str) -> Iterator[Fault]:
             yield Fault(file, key, f"has an unknown namespace; did you mean `{PROJECT}:{name}`?")
 
 
-def label(stack: str) -> str:
-    """What errors call the stack's file."""
-    return f"stacks/Pulumi.{stack}.yaml"
+def label(stack: str, root: Path = ROOT) -> str:
+    """What errors call the stack's file: its path, from the project's directory where it lies there."""
+    path = path_of(stack, root)
+    return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
 
 
 def _is_encrypted(value: object) -> bool:

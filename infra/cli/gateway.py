@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from plan.model_azure import AzurePlan
 
 EXIT_REFUSED = 1
-T = TypeVar("T")
 Stack = Annotated[str, typer.Option("--stack", "-s", help="Stack name: stacks/Pulumi.<stack>.yaml.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 keys = typer.Typer(no_args_is_help=True, help="Change subscription keys without downtime.")
@@ -47,7 +46,7 @@ def rotate(  # noqa: PLR0917 - options of a command line
     _be_sure(rotation, yes)
     gateway_id = live_stack.gateway_id(live_stack.outputs(stack), stack)
     with arm.connect() as azure:
-        _or_fail(lambda: gateway.regenerate(azure, gateway_id, rotation.sid, rotation.renews))
+        gateway.regenerate(azure, gateway_id, rotation.sid, rotation.renews)
     steps = rotation.next_steps(stack)
     if as_json:
         done = {"subscription": subscription, "renewed": rotation.renews, "clients_use": rotation.clients_use}
@@ -113,13 +112,11 @@ def take_inventory(plan: AzurePlan) -> Inventory:
     known = live_stack.outputs(plan.stack)
     gateway_id = live_stack.gateway_id(known, plan.stack)
     with arm.connect() as azure:
-        return _or_fail(
-            lambda: inventory.take(
-                plan.gateway,
-                known.get("products") or (),
-                list(gateway.products(azure, gateway_id)),
-                list(gateway.subscriptions(azure, gateway_id)),
-            )
+        return inventory.take(
+            plan.gateway,
+            known.get("products") or (),
+            list(gateway.products(azure, gateway_id)),
+            list(gateway.subscriptions(azure, gateway_id)),
         )
 
 
@@ -154,16 +151,6 @@ def _as_json(found: Inventory) -> dict[str, Any]:
         "bypasses": [vars(each) for each in found.bypasses],
         "blocked": {product: list(names) for product, names in found.blocked.items()},
     }
-
-
-def _or_fail(ask: Callable[[], T]) -> T:
-    from infra.operations import arm  # noqa: PLC0415
-
-    try:
-        return ask()
-    except arm.ArmError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(EXIT_REFUSED) from None
 
 
 def _print_json(value: Any) -> None:

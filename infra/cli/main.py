@@ -36,10 +36,12 @@ EXIT_INTERRUPTED = 130
 
 
 def main() -> None:
-    """Run the command line; exit code 2 and one sentence a fault for bad input."""
+    """Run the command line; exit code 2 and one sentence a fault for bad input, on stdout as JSON with --json."""
     try:
         command_line.run(app, "infra")
     except HuddleError as error:
+        if "--json" in sys.argv:
+            _print_json({"faults": [vars(fault) for fault in error.faults]})
         sys.exit(edge.say(error))
 
 
@@ -57,23 +59,15 @@ def stacks(as_json: Json = False) -> None:
 @app.command()
 def validate(stack: Stack = "dev", as_json: Json = False) -> None:
     """Check a stack: its file, every rule, and all that `up` would send."""
-    if as_json:
-        _validate_as_json(stack)
-        return
     plan = program.load_plan(stack)
     target = targets.of(plan.target)
-    for warning in target.warnings(plan):
+    warnings = target.warnings(plan)
+    if as_json:
+        _print_json({"faults": [], "warnings": warnings})
+        return
+    for warning in warnings:
         typer.echo(f"warning: {warning}", err=True)
     typer.echo(f"{stack_file.label(stack)} is valid: {target.headline(plan)}")
-
-
-def _validate_as_json(stack: str) -> None:
-    try:
-        program.load_plan(stack)
-    except HuddleError as error:
-        _print_json({"stack": stack, "valid": False, "faults": [vars(fault) for fault in error.faults]})
-        raise typer.Exit(error.exit_code) from None
-    _print_json({"stack": stack, "valid": True, "faults": []})
 
 
 @app.command()

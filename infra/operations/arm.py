@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from huddle.errors import Fault, InputError
+from huddle.errors import Fault, HuddleError, InputError
 
 ENDPOINT_VARIABLE = "ARM_ENDPOINT"
 AZURE = "https://management.azure.com"
@@ -25,7 +25,7 @@ TIMEOUT_S = 60.0
 Token = Callable[[], str]
 
 
-class ArmError(Exception):
+class ArmError(HuddleError):
     """Azure refused, or did not answer: one sentence with the next step."""
 
 

@@ -19,6 +19,7 @@ from infra.rehearsal.steps import steps_of
 from infra.reports import resource_graph, timeline, tree_view
 from plan import stack_file
 from plan.model_azure import AzurePlan
+from simulator.azure.faults import load as load_faults
 
 
 def run(
@@ -42,13 +43,13 @@ def run(
     plan = program.load_azure_plan(stack, root)
     injected = read_faults(faults) if faults is not None else None
     expected = sum(resource.custom for resource in graph.registered(plan))
-    screen = Screen(console, plan, expected)
     try:
         sandbox = _open(plan, directory, root, injected)
     except InputError:
         if not keep:
             shutil.rmtree(directory, ignore_errors=True)
         raise
+    screen = Screen(console, plan, expected)  # says that it begins, so after all that may be refused
     rehearsal = run_steps(plan, sandbox, steps_of(plan), screen)
     if rehearsal.resources and not as_json:
         _report(console, plan, rehearsal)
@@ -65,7 +66,7 @@ def read_faults(path: Path) -> str:
     """The text of a fault file.
 
     Raises:
-        InputError: it can't be read, or is empty.
+        InputError: it can't be read, is empty, or is no fault file.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -74,6 +75,7 @@ def read_faults(path: Path) -> str:
         raise InputError(Fault(str(path), "", f"can't be read: {reason}")) from None
     if not text.strip():
         raise InputError(Fault(str(path), "", "is empty; the format is in simulator/README.md"))
+    load_faults(f"{text}\n", called=str(path))
     return text
 
 

@@ -24,7 +24,6 @@ from plan import stack_file
 from plan.model_azure import AzurePlan
 from plan.targets import required_secrets
 from plan.vocabulary import Delivery
-from simulator.azure.faults import load as load_faults
 from simulator.azure.settings import FAULTS_VARIABLE, STATE_VARIABLE
 
 OnEvent = Callable[[events.EngineEvent], Any]
@@ -65,14 +64,10 @@ class Sandbox:
     def set_faults(self, plan: AzurePlan, faults: str | None = None) -> None:
         """Give the simulated subscription the quota that the plan counts on, and switch faults on or off.
 
-        `faults` is the text of a fault file of the simulator; a quota in it wins over the plan's.
-
-        Raises:
-            InputError: the fault file is wrong.
+        `faults` is the text of a (checked) fault file of the simulator; a quota in it wins over the plan's.
         """
         document: dict[str, Any] = {}
         if faults is not None:
-            load_faults(faults, called="fault file")
             document = yaml.safe_load(faults) or {}
         quota = {plan.compute.size.quota_family: plan.compute.quota_vcpus}
         workspace = self.stack.workspace
@@ -102,7 +97,7 @@ def open_sandbox(
     """
     plan = program.load_azure_plan(stack_name, root)
     if plan.access.delivery is Delivery.SSH:
-        where, key = f"stacks/Pulumi.{stack_name}.yaml", "access.delivery"
+        where, key = stack_file.label(stack_name, root), "access.delivery"
         raise InputError(Fault(where, key, "'ssh' can't be rehearsed: a simulated cloud has no hosts to dial"))
     found = chosen_engine or engine.locate()
     directory.mkdir(parents=True, exist_ok=True)

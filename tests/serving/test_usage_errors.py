@@ -14,7 +14,7 @@ WRONG = {
     "infra nope": "no such command 'nope'; `infra --help` shows what is allowed",
     "infra plann": "no such command 'plann'; did you mean 'plan'? `infra --help` shows what is allowed",
     "infra plan --nope": "plan: no such option: --nope; `infra plan --help` shows what is allowed",
-    "infra plan -s": "option '-s' requires an argument; `infra --help` shows what is allowed",
+    "infra plan -s": "plan: option '-s' requires an argument; `infra plan --help` shows what is allowed",
     "infra cost more": "cost: got unexpected extra argument(s) (more); `infra cost --help` shows what is allowed",
     "infra keys rotate": "keys rotate: missing argument 'subscription'; "
     "`infra keys rotate --help` shows what is allowed",

@@ -24,17 +24,28 @@ def run(app: typer.Typer, program: str) -> NoReturn:
     except TyperException as error:
         if not error.format_message():  # no argument at all: the help has been shown
             sys.exit(error.exit_code)
-        raise InputError(*_faults(error, program)) from None
+        raise InputError(*_faults(error, program, _command(app))) from None
     except typer.Abort:
         typer.echo("Aborted.", err=True)
         sys.exit(ExitCode.FAILED)
     sys.exit(code)
 
 
-def _faults(error: Any, program: str) -> list[Fault]:
+def _command(app: typer.Typer) -> str:
+    """The command that the command line begins with; an option without its value does not know it."""
+    group: Any = typer.main.get_command(app)
+    words: list[str] = []
+    for word in sys.argv[1:]:
+        if not hasattr(group, "get_command") or (inner := group.get_command(None, word)) is None:
+            break
+        group = inner
+        words.append(word)
+    return " ".join(words)
+
+
+def _faults(error: Any, program: str, command: str) -> list[Fault]:
     """What is wrong, under the command's name. Values are checked by pydantic, so its findings get our words."""
-    context, cause = getattr(error, "ctx", None), error.__cause__
-    command = context.command_path.removeprefix(program).strip() if context else ""
+    cause = error.__cause__
     if isinstance(cause, ValidationError):
         about, name = error.param.help or error.param.name, error.param.get_error_hint().replace("'", "")
         found = [replace(finding, description=about) for finding in findings(cause, None)]

@@ -150,7 +150,9 @@ def test_a_stack_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_without_pulumi_a_stack_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ClientError, match="no pulumi on PATH"):
+    with pytest.raises(
+        ClientError, match=r"no pulumi on PATH .*`make pulumi ARGS='stack output --show-secrets -s dev'`"
+    ):
         discover(stack="dev", environ={"PATH": str(tmp_path)})
 
 

@@ -12,7 +12,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from huddle.errors import Fault, InputError
+from huddle.errors import Fault, HuddleError, InputError
 from infra.cli.main import app
 from infra.operations import arm, failures
 from infra.operations import stack_outputs as live_stack
@@ -100,8 +100,8 @@ def test_a_stack_without_a_gateway_is_told_to_come_up_first(azure: dict[str, Any
 
 def test_a_subscription_that_azure_does_not_know_is_a_sentence(azure: dict[str, Any]) -> None:
     done = run("keys", "rotate", "-s", "dev", "developers/playground", "--yes")
-    assert done.exit_code == 1
-    assert "Azure refused (ResourceNotFound)" in done.stderr
+    assert isinstance(done.exception, HuddleError) and done.exception.exit_code == 1
+    assert "Azure refused (ResourceNotFound)" in str(done.exception)
 
 
 def test_stacks_of_another_directory_must_lie_in_one_named_so(tmp_path: Path) -> None:

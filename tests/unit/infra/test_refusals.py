@@ -173,6 +173,14 @@ def test_a_wrong_file_of_a_model_is_refused_before_anything_is_created(data: Pat
     assert sentence in run(cli.main, "models", "validate")[2]
 
 
+def test_with_json_every_command_tells_its_faults_in_one_shape(run: Run) -> None:
+    for command in COMMANDS:
+        code, out, err = run(main.main, *command, "-s", "nope", "--json")
+        (fault,) = json.loads(out)["faults"]
+        assert (code, fault["file"], fault["key"]) == (2, "stacks/Pulumi.nope.yaml", "")
+        assert err == f"error: {fault['file']}: {fault['message']}\n"
+
+
 def refused_by_the_program(monkeypatch: pytest.MonkeyPatch, config: dict[str, Any]) -> str:
     """What `pulumi up` prints, and that it ends before a resource is registered."""
     texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in config.items()}
@@ -246,8 +254,8 @@ def test_delivery_over_ssh_without_its_key_is_refused_before_anything(tmp_path: 
     with pytest.raises(InputError) as caught:
         stack_file.load("dev", tmp_path)
     assert str(caught.value) == (
-        "stacks/Pulumi.dev.yaml: access.delivery: needs ssh_private_key; "
-        "run `pulumi config set --secret ssh_private_key -s dev`"
+        f"{path}: access.delivery: needs ssh_private_key; "
+        "run `make pulumi ARGS='config set --secret ssh_private_key -s dev'`"
     )
     values[f"{stack_file.PROJECT}:ssh_private_key"] = {"secure": "v1:xyz"}
     path.write_text(yaml.safe_dump({"config": values}), encoding="utf-8")

@@ -70,7 +70,8 @@ SPOKEN: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a secret in plain text": (
         {"backend_key": "hunter2"},
-        "backend_key: is a secret in plain text; remove it and run `pulumi config set --secret backend_key -s dev`",
+        "backend_key: is a secret in plain text; remove it and run "
+        "`make pulumi ARGS='config set --secret backend_key -s dev'`",
     ),
 }
 
@@ -78,7 +79,7 @@ SPOKEN: dict[str, tuple[dict[str, Any], str]] = {
 def spoken(root: Path, stack: str = "dev") -> str:
     with pytest.raises(InputError) as caught:
         load_plan(stack, root)
-    return str(caught.value)
+    return str(caught.value).replace(f"{root}/", "")
 
 
 @pytest.mark.parametrize("case", SPOKEN)

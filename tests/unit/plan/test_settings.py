@@ -24,7 +24,7 @@ def load_fault(root: Path, stack: str = "dev") -> str:
     with pytest.raises(InputError) as caught:
         stack_file.load(stack, root)
     assert len(caught.value.faults) == 1, str(caught.value)
-    return str(caught.value)
+    return str(caught.value).replace(f"{root}/", "")
 
 
 def as_pulumi(config: dict[str, Any]) -> dict[str, str]:
@@ -182,7 +182,22 @@ def test_a_missing_stack_in_an_empty_project(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", "../dev", "dev/../dev", "organization/h100-inference/dev"])
 def test_a_path_is_no_stack_name(tmp_path: Path, name: str) -> None:
-    assert "is not allowed as a stack's name" in load_fault(write(tmp_path, changed()), name)
+    assert load_fault(write(tmp_path, changed()), name).startswith(f"{name!r} is not allowed as a stack's name")
+
+
+def test_a_directory_is_no_stack(tmp_path: Path) -> None:
+    (write(tmp_path, changed()) / "stacks" / "Pulumi.folder.yaml").mkdir()
+    assert stack_file.names(tmp_path) == ["dev"]
+    assert load_fault(tmp_path, "folder") == "stacks/Pulumi.folder.yaml: can't be read: Is a directory"
+
+
+def test_a_stack_of_another_place_is_named_by_its_path(tmp_path: Path) -> None:
+    for root, file in ((tmp_path, f"{tmp_path}/stacks/Pulumi.x.yaml"), (stack_file.ROOT, "stacks/Pulumi.x.yaml")):
+        with pytest.raises(InputError) as caught:
+            stack_file.load("x", root)
+        assert caught.value.faults[0].file == file
+    inside = stack_file.ROOT / "tests"
+    assert stack_file.label("premium", inside) == "tests/stacks/Pulumi.premium.yaml"
 
 
 # Secrets
@@ -193,7 +208,7 @@ def test_a_path_is_no_stack_name(tmp_path: Path, name: str) -> None:
 def test_a_secret_in_plain_text_is_refused_and_not_repeated(tmp_path: Path, key: str, value: object) -> None:
     message = load_fault(write(tmp_path, changed(**{key: value})))
     assert f"{FILE}: {key}: is a secret in plain text" in message
-    assert f"pulumi config set --secret {key} -s dev" in message
+    assert f"run `make pulumi ARGS='config set --secret {key} -s dev'`" in message
     assert "hunter2" not in message
     assert "12345" not in message
 
@@ -256,6 +271,5 @@ def test_no_text_whatever_makes_the_yaml_reader_fail_otherwise(tmp_path_factory:
     ],
 )
 def test_what_looks_like_a_secret_is_refused_without_being_repeated(change: Any, key: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError) as caught:
-        stack_file.load("dev", write(tmp_path, changed(**change)))
-    assert str(caught.value) == f"stacks/Pulumi.dev.yaml: {key}: looks like a secret in plain text; remove it"
+    message = load_fault(write(tmp_path, changed(**change)))
+    assert message == f"stacks/Pulumi.dev.yaml: {key}: looks like a secret in plain text; remove it"

@@ -48,7 +48,10 @@ def read(
             check=False,
         )
     except FileNotFoundError:
-        raise StackOutputsError(f"there is no pulumi on PATH to read the outputs of stack {stack} with") from None
+        raise StackOutputsError(
+            f"there is no pulumi on PATH to read the outputs of stack {stack} with; in the project's directory, "
+            f"`make pulumi ARGS='stack output --show-secrets -s {stack}'` shows its URL and keys"
+        ) from None
     except subprocess.TimeoutExpired:
         raise StackOutputsError(f"pulumi did not give the outputs of stack {stack} within {TIMEOUT_S:g} s") from None
     if answer.returncode:

@@ -28,6 +28,16 @@ CAUGHT = {
         "must not hold an index address",
     ),
     "direct address": ("requirements/a.lock", "a @ https://example.com/a.whl", "must not hold an index address"),
+    "file that is gone": (
+        "docs/a.md",
+        "see `cloud_init/render.py`.",
+        "names what does not exist: cloud_init/render.py",
+    ),
+    "module that is gone": (
+        "docs/a.md",
+        "`cloud_init.render.user_data` gives it",
+        "names what does not exist: cloud_init.render.user_data",
+    ),
     "uv's lock": ("uv.lock", "", "names a registry's host"),
     "npm's lock": ("docs/site/package-lock.json", "{}", "names a registry's host"),
     "huge file": ("docs/a.bin", "x" * 1_000_001, "1,000,001 bytes; 1,000,000 are allowed"),
@@ -42,6 +52,10 @@ ALLOWED = {
     ),
     "the word in prose": ("docs/a.md", "skip this section, to do so is fine; a working tree at work/main"),
     "skip outside of tests": ("infra/a.py", "def skip(self): ..."),
+    "file that is there": ("docs/a.md", "`tools/lint/check_tree.py`, `lint/check_tree.py`, `python -m tools.lint`"),
+    "name in a module": ("docs/a.md", "`infra.engine.locate()`"),
+    "another project's file": ("docs/a.md", "vLLM's `renderers/params.py`"),
+    "file of the past": ("docs/a.md", "then `cloud_init/render.py` and then `cloud_init.render.user_data`"),
     "requirements list": ("requirements/a.in", "numpy==2.0.0\n"),
 }
 

@@ -3,8 +3,9 @@
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from infra.engine.versions import ROOT
@@ -42,6 +43,11 @@ SKIP = re.compile(
     r"pytest\.(?:mark\.)?(?:sk" r"ip|sk" r"ipif|xf" r"ail|import" r"orskip)\b|unittest\.sk" r"ip|@sk" r"ip"
 )
 INDEX_OPTION = re.compile(r"^\s*(?:-i|--index-url|--extra-index-url|-f|--find-links|--trusted-host)\b|@ https?://")
+# Files and modules of ours that a document names. "then `tools/old.py`" says that it was called so once.
+NAMED_FILE = re.compile(r"(?<!\bthen )`((\w+)/[\w./-]+\.(?:md|py|sh|toml|yaml))\b")
+NAMED_MODULE = re.compile(
+    r"(?<!\bthen )`(?:python -m )?((?:cloud_init|components|gateway_policies|huddle|infra|simulator|tools)(?:\.\w+)+)"
+)
 LOCKED_PACKAGE = re.compile(r"^[A-Za-z0-9][\w.\[\],-]*==")
 
 
@@ -103,7 +109,54 @@ def small_module(path: Path, text: str) -> Iterator[Finding]:
         yield Finding(path, 0, f"{count} lines; {LARGEST_MODULE_LINES} is the aim", is_error=False)
 
 
-RULES: tuple[Rule, ...] = (no_registry_host, no_machine_path, no_reminder, no_skipped_test, whole_lock, small_module)
+def no_name_of_what_is_gone(path: Path, text: str) -> Iterator[Finding]:
+    """A document names files and modules that exist; a path may leave out its first folders."""
+    if path.suffix != ".md":
+        return
+    for number, line in enumerate(text.splitlines(), start=1):
+        gone = [name for name, folder in NAMED_FILE.findall(line) if folder in _folders() and name not in _endings()]
+        gone += [name for name in NAMED_MODULE.findall(line) if not _is_in_a_module(name)]
+        yield from (Finding(path, number, f"names what does not exist: {name}") for name in gone)
+
+
+@cache
+def _endings() -> Mapping[str, Path]:
+    """The files of this tree by every ending of their paths: `a/b.py` and `b.py`."""
+    files = tracked_files(ROOT)
+    return {
+        "/".join(parts[n:]): file
+        for file in files
+        for parts in [file.relative_to(ROOT).parts]
+        for n in range(len(parts))
+    }
+
+
+@cache
+def _folders() -> frozenset[str]:
+    return frozenset(part for file in tracked_files(ROOT) for part in file.relative_to(ROOT).parts[:-1])
+
+
+def _is_in_a_module(name: str) -> bool:
+    """Whether a dotted name is a module, or stands in the last module on its way."""
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        stem = "/".join(parts[:length])
+        file = _endings().get(f"{stem}.py") or _endings().get(f"{stem}/__init__.py")
+        if file:
+            inside = parts[length : length + 1]
+            return not inside or re.search(rf"\b{inside[0]}\b", file.read_text(encoding="utf-8")) is not None
+    return False
+
+
+RULES: tuple[Rule, ...] = (
+    no_registry_host,
+    no_machine_path,
+    no_reminder,
+    no_skipped_test,
+    no_name_of_what_is_gone,
+    whole_lock,
+    small_module,
+)
 
 
 def check(files: Iterable[Path], root: Path) -> list[Finding]:

@@ -76,7 +76,7 @@ def products(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show whose products and subscriptions stand in the gateway; exit code 1 when `up` would take some of others."""
+    """List products and subscriptions, ours and others'. Exit code 1 when `up` would delete what others use."""
     plan = program.load_azure_plan(stack)
     if leaving and not _products_leave(plan):
         return

@@ -24,7 +24,7 @@ def ask(
     model: options.Model = None,
     system: options.System = None,
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Longest answer, in tokens.")] = None,
-    temperature: Annotated[float | None, typer.Option(min=0, max=2)] = None,
+    temperature: Annotated[float | None, typer.Option(min=0, max=2, help="Randomness of the answer; 0: none.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print answer, model and token counts as JSON.")] = False,
     url: options.Url = None,
     connection: options.ConnectionFile = None,

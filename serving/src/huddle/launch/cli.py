@@ -55,12 +55,17 @@ def launch(
     host: Annotated[
         str, typer.Option(help="Address where the engine listens; only the wrapper listens on the network.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=1, max=65535)] = 5005,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="The engine's port.")] = 5005,
     tp: Annotated[int | None, typer.Option(min=1, help="Tensor parallel size instead of the registry's.")] = None,
     pp: Annotated[int | None, typer.Option(min=1, help="Pipeline parallel size instead of the registry's.")] = None,
-    max_model_len: Annotated[int | None, typer.Option(min=16)] = None,
-    max_num_seqs: Annotated[int | None, typer.Option(min=1)] = None,
-    gpu_memory_utilization: Annotated[float | None, typer.Option(min=0.01, max=0.98)] = None,
+    max_model_len: Annotated[
+        int | None, typer.Option(min=16, help="Longest sequence, tokens; default: the registry's.")
+    ] = None,
+    max_num_seqs: Annotated[int | None, typer.Option(min=1, help="Sequences at once; default: the registry's.")] = None,
+    gpu_memory_utilization: Annotated[
+        float | None,
+        typer.Option(min=0.01, max=0.98, help="Share of GPU memory; default: the registry's."),
+    ] = None,
     api_server_count: Annotated[
         int | None, typer.Option(min=1, help="Number of HTTP processes; default: the planner's.")
     ] = None,

@@ -54,7 +54,9 @@ def list_models(*, registry_file: RegistryFile = None, as_json: AsJson = False) 
 
 
 @app.command()
-def show(name: str, *, registry_file: RegistryFile = None, store: Stores = None, as_json: AsJson = False) -> None:
+def show(
+    name: publishing.Name, *, registry_file: RegistryFile = None, store: Stores = None, as_json: AsJson = False
+) -> None:
     """Show one served name with its prompt's hash and where its files lie."""
     known = registry.load(registry_file)
     served = known.resolve(name)

@@ -33,7 +33,9 @@ def plan(
     ] = None,
     max_model_len: Annotated[int | None, typer.Option(min=16, help="Longest sequence, tokens.")] = None,
     max_num_seqs: Annotated[int | None, typer.Option(min=1, help="Sequences at once.")] = None,
-    gpu_memory_utilization: Annotated[float | None, typer.Option(min=0.01, max=0.98)] = None,
+    gpu_memory_utilization: Annotated[
+        float | None, typer.Option(min=0.01, max=0.98, help="Share of GPU memory.")
+    ] = None,
     allow_slow_fabric: Annotated[bool, typer.Option(help="Allow tensor parallel across nodes over TCP.")] = False,
     registry_file: Annotated[
         Path | None, typer.Option("--registry", envvar="HUDDLE_REGISTRY", help="Another models.yaml.")

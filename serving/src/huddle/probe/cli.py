@@ -22,7 +22,7 @@ EVIDENCE = Path("/var/lib/huddle-probe")
 def probe(
     *,
     host: Annotated[str, typer.Option(help="Where the engine listens.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=1, max=65535)] = 5005,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="The engine's port.")] = 5005,
     verdict_file: Annotated[Path, typer.Option(help="File for the verdict.")] = verdict.PATH,
     evidence: Annotated[Path, typer.Option(help="Folder for diagnostics of an unhealthy engine.")] = EVIDENCE,
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between readings.")] = DEFAULT.interval_s,
@@ -30,20 +30,14 @@ def probe(
         float, typer.Option(min=1, help="After these seconds without a due token: accept no requests.")
     ] = DEFAULT.suspect_after_s,
     unhealthy_after: Annotated[
-        float,
-        typer.Option(
-            "--unhealthy-after",
-            "--sick-after",
-            min=1,
-            help="After these seconds without a due token: end the engine.",
-        ),
+        float, typer.Option(min=1, help="After these seconds without a due token: end the engine.")
     ] = DEFAULT.unhealthy_after_s,
     idle_canary: Annotated[
         float, typer.Option(min=1, help="After these idle seconds: request one token.")
     ] = DEFAULT.idle_canary_s,
     unit: Annotated[str, typer.Option(help="The engine's unit.")] = ladder.UNIT,
 ) -> None:
-    """Watch the engine's tokens; hold requests back when none come that are due, then end it, so that it comes back."""
+    """Watch the engine's tokens. If due tokens do not come, refuse new requests, then end the engine for a restart."""
     policy = replace(
         DEFAULT,
         interval_s=interval,

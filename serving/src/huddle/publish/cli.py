@@ -20,12 +20,13 @@ RegistryFile = Annotated[
 StoreDirectory = Annotated[
     Path | None, typer.Option("--store", help="A directory as the store, instead of this node's model disk.")
 ]
+Name = Annotated[str, typer.Argument(help="A served name; `huddle models list` shows them.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _REPORT_S = 5.0
 
 
 def publish(
-    name: str,
+    name: Name,
     *,
     origin: Annotated[
         Path | None,
@@ -76,7 +77,7 @@ def published(*, store: StoreDirectory = None, as_json: AsJson = False) -> None:
 
 
 def verify(
-    name: str, *, store: StoreDirectory = None, registry_file: RegistryFile = None, as_json: AsJson = False
+    name: Name, *, store: StoreDirectory = None, registry_file: RegistryFile = None, as_json: AsJson = False
 ) -> None:
     """Read a published model and compare every file with its manifest."""
     served = registry.load(registry_file).resolve(name)
@@ -92,9 +93,9 @@ def verify(
 
 
 def rollback(
-    name: str, *, store: StoreDirectory = None, registry_file: RegistryFile = None, as_json: AsJson = False
+    name: Name, *, store: StoreDirectory = None, registry_file: RegistryFile = None, as_json: AsJson = False
 ) -> None:
-    """Let the version before count again."""
+    """Make the previous version current again."""
     served = registry.load(registry_file).resolve(name)
     writing = place.for_writing(store, None)
     with writing.writable():
@@ -106,11 +107,11 @@ def rollback(
     if as_json:
         typer.echo(json.dumps({"ok": True, "version": wanted, "before": before}))
     else:
-        typer.echo(f"{served.name}: version {wanted} counts again (before: {before})")
+        typer.echo(f"{served.name}: version {wanted} is current again (before: {before})")
 
 
 def remove(
-    name: str, *, store: StoreDirectory = None, registry_file: RegistryFile = None, as_json: AsJson = False
+    name: Name, *, store: StoreDirectory = None, registry_file: RegistryFile = None, as_json: AsJson = False
 ) -> None:
     """Remove a model from the store, all its versions. Nodes that serve it keep their own copies."""
     known = registry.load(registry_file)

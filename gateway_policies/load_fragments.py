@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
+from gateway_policies.fragments import fragment_faults
 from huddle.errors import Fault, InputError, together
 from plan.model_gateway import PolicyFragmentPlan
 from plan.settings.azure_gateway import PolicyFragments
@@ -20,8 +21,6 @@ def load(wanted: PolicyFragments, root: Path, file: str) -> tuple[PolicyFragment
     found = together(partial(_read, name, section, root, file) for section, names in sections for name in names)
     if not found:
         return ()
-    from gateway_policies.fragments import fragment_faults  # noqa: PLC0415 - brings in Pulumi
-
     faults = [
         Fault(str(fault.place), "", fault.sentence)
         for fragment in found

@@ -45,13 +45,6 @@ FIXED_PORTS: tuple[tuple[str, int, int], ...] = (
 EPHEMERAL_PORTS = (32_768, 60_999)
 """What Linux hands out when a program asks for any port."""
 
-BOUND_WIDER = frozenset({"ray-client", "ray-dashboard-agent-http", "ray-dashboard-metrics"})
-"""Flows meant for loopback that Ray nevertheless binds to the node's address (seen with 2.56.1), with any option.
-
-The first two ask for the cluster's token; the last one shows Ray's own metrics. What keeps other hosts away from all
-three is the nodes' security group and, for hosts outside the nodes' subnet, the unit's IPAddressAllow.
-"""
-
 
 @dataclass(frozen=True)
 class Flow:

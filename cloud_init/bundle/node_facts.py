@@ -28,13 +28,7 @@ DEADLINES_S: Mapping[str, int] = MappingProxyType(
         "readiness": 900,  # 276 s: the longest start seen (docs/facts/gpus.md#start-of-an-engine)
     }
 )
-"""Seconds that each phase on the node may take."""
-
-
-def longest_s() -> int:
-    """The longest that applying a bundle takes, going back to the last one included; a run command must allow it."""
-    at_the_same_time = min(DEADLINES_S["libraries"], DEADLINES_S["staging"])
-    return sum(DEADLINES_S.values()) - at_the_same_time + DEADLINES_S["readiness"]
+"""Seconds that each phase on the node may take; the run command's own time (`components.gpu_node`) covers them."""
 
 
 def packages(plan: FleetPlan) -> list[str]:

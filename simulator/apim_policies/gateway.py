@@ -8,7 +8,6 @@ a preflight is answered by the API's `cors` before a key is asked for.
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import AsyncIterator, Callable
 from typing import TypeVar
@@ -39,12 +38,6 @@ class Gateway:
         self.environment = environment
         self._new_id = new_id
         self._programs = {scopes: self._compile(scopes) for scopes in self._all_scopes()}
-
-    def in_environment(self, environment: Environment) -> Gateway:
-        """The same gateway, its policies not read again, in another environment: nothing counted yet."""
-        other = copy.copy(self)
-        other.environment = environment
-        return other
 
     async def handle(self, request: Request) -> Response:
         """Answer a request. The answer's body must be read to its end, or closed."""

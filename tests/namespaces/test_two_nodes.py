@@ -10,10 +10,11 @@ import pytest
 
 from huddle.wrapper.access.auth import keyed_hash
 from plan.model_azure import AzurePlan
-from plan.ports import BOUND_WIDER, Flow
+from plan.ports import Flow
 from plan.vocabulary import Segment
 from tests.namespaces.conftest import Pair
 from tests.namespaces.node import BACKEND_KEY, PROBE, RAY, RAY_TOKEN, VLLM, WRAPPER, Node
+from tests.node.listeners import BOUND_WIDER
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(1800)]
 

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from ipaddress import ip_address
 
-from plan import ports
 from plan.model import NodePlan
 from plan.model_azure import AzurePlan
 from plan.vocabulary import Segment
 
+BOUND_WIDER = frozenset({"ray-client", "ray-dashboard-agent-http", "ray-dashboard-metrics"})
+"""Flows meant for loopback that Ray nevertheless binds to the node's address (seen with 2.56.1), with any option.
+
+The first two ask for the cluster's token; the last one shows Ray's own metrics. What keeps other hosts away from all
+three is the nodes' security group and, for hosts outside the nodes' subnet, the unit's IPAddressAllow.
+"""
 _ANYWHERE = {"0.0.0.0", "::", "*"}
 _OF_THE_LAB = {"169.254.169.254:80", "169.254.169.253:443"}
 """The stand-ins for Azure's endpoints, which in Azure are elsewhere."""
@@ -20,7 +25,7 @@ def wrong_listeners(plan: AzurePlan, node: NodePlan, listening: Iterable[str]) -
     """Of sockets `address:port`, those that the table lacks or allows on another address only, with the reason.
 
     A flow for loopback only must be bound to loopback, except for those that Ray binds wider whatever it is told
-    (`ports.BOUND_WIDER`); any other one to the node's own address. ssh listens everywhere.
+    (`BOUND_WIDER`); any other one to the node's own address. ssh listens everywhere.
     """
     flows = [flow for flow in plan.flows if flow.listener is Segment.NODES]
     problems = []
@@ -32,7 +37,7 @@ def wrong_listeners(plan: AzurePlan, node: NodePlan, listening: Iterable[str]) -
             problems.append(f"{socket}: not in the port table")
             continue
         (flow,) = known
-        wide = flow.name in ports.BOUND_WIDER or not flow.loopback_only
+        wide = flow.name in BOUND_WIDER or not flow.loopback_only
         here = address in _ANYWHERE and flow.name == _SSH
         here = here or (address not in _ANYWHERE and ip_address(address).is_loopback)
         if not here and not (wide and address == str(node.address)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -165,7 +166,8 @@ class Lab:
             clock=lambda: self.now,
             sleep=self._sleep,
         )
-        self.gateway = self.made.in_environment(environment) if self.made else Gateway(self.service, environment)
+        self.gateway = copy.copy(self.made) if self.made else Gateway(self.service, environment)
+        self.gateway.environment = environment
 
     @property
     def counters(self) -> Counters:

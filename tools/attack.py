@@ -1,4 +1,4 @@
-"""Run the attacks of attacks.toml and print, for each, what it sends and whether the wall held.
+"""Run the attacks of attacks.toml and print, for each, what it sends and whether the wrapper withstood it.
 
     python -m tools.attack                        # all, on the hostile engine and on the nodes' real one
     python -m tools.attack --engines hostile F6   # some, without the real engine

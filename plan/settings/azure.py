@@ -148,7 +148,7 @@ class AzureSettings(ServiceSettings):
         over_ssh = self.access.delivery is Delivery.SSH
         return (("access.delivery", Secret.SSH_PRIVATE_KEY),) if over_ssh else ()
 
-    target: Literal["azure"] = Field("azure", description="Where the service lands.")
+    target: Literal["azure"] = Field("azure", description="The target that the service runs on.")
     location: Annotated[str, Form(r"[a-z0-9]+", "lower-case letters and digits, such as eastus2")] = Field(
         description="Azure region by its short name, such as eastus2.",
         json_schema_extra={"key": LOCATION_KEY},

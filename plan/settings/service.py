@@ -63,7 +63,7 @@ class Jupyter(Section):
 
 
 class ServiceSettings(Section):
-    """What every stack file says, wherever the service lands. A target's own class adds its sections."""
+    """What every stack file says, whatever its target. A target's own class adds its sections."""
 
     secrets: ClassVar[tuple[Secret, ...]] = ()
     outside: ClassVar[dict[str, str]] = {}
@@ -74,7 +74,7 @@ class ServiceSettings(Section):
         """Secrets that only a person can bring, each with the setting that asks for it."""
         return ()
 
-    target: str = Field(description="Where the service lands.")
+    target: str = Field(description="The target that the service runs on.")
     environment: Environment = Field(description="`prod` protects data and gateway; `dev` destroys cleanly.")
     tags: dict[TagKey, TagValue] = Field(default_factory=dict, max_length=40, description="Tags on every resource.")
     serving: Serving = Field(description="Models, topology, ports.")

@@ -16,7 +16,7 @@ class _Strict(BaseModel):
 
 
 class Here(_Strict):
-    target: Literal["here"] = Field("here", description="Where it lands.")
+    target: Literal["here"] = Field("here", description="What it runs on.")
     count: int = Field(description="How many.", ge=1)
 
 

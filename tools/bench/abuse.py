@@ -30,11 +30,10 @@ from tools.ports import reserve_port
 HERE = Path(__file__).parent
 ABUSER, GATEWAY = "127.0.0.2", "127.0.0.1"
 KEYS = {"abuser": subjects.ABUSER_KEY, "bystander": subjects.KEY}
-MIB = 1024 * 1024
 
 
-class Door:
-    """Where the wrapper listens, and the abuser's way in."""
+class Abuser:
+    """A hostile client of the wrapper on `port`: makes requests and connections."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -85,53 +84,53 @@ async def _together(sending: list[Awaitable[socket.socket]]) -> list[socket.sock
     return list(await asyncio.gather(*sending))
 
 
-async def quiet(door: Door) -> None:  # noqa: ARG001 - one form for all
+async def quiet(abuser: Abuser) -> None:  # noqa: ARG001 - one form for all
     """Nothing: what the machine does by itself."""
     await asyncio.sleep(5)
 
 
-async def slow_bodies(door: Door) -> None:
+async def slow_bodies(abuser: Abuser) -> None:
     """F6: nine bodies of 8 MB that never come to their end."""
-    held = await _together([door.send(door.head(8_388_400) + b" " * 8_388_000) for _ in range(8)])
-    held += [await door.send(door.head(8_388_400) + b" " * 200) for _ in range(20)]
+    held = await _together([abuser.send(abuser.head(8_388_400) + b" " * 8_388_000) for _ in range(8)])
+    held += [await abuser.send(abuser.head(8_388_400) + b" " * 200) for _ in range(20)]
     await asyncio.sleep(5)
     _close(held)
 
 
-async def idle_connections(door: Door) -> None:
+async def idle_connections(abuser: Abuser) -> None:
     """F8: 10,000 connections that say nothing."""
-    held = [await door.connect() for _ in range(10_000)]
+    held = [await abuser.connect() for _ in range(10_000)]
     await asyncio.sleep(5)
     _close(held)
 
 
-async def waiting_bodies(door: Door) -> None:
+async def waiting_bodies(abuser: Abuser) -> None:
     """F9: 120 whole requests of 8 MB to an engine that does not answer."""
-    request = door.whole(_chat(b"abuse:silent" + b"a" * 8_000_000))
-    held = [await door.send(request) for _ in range(120)]
+    request = abuser.whole(_chat(b"abuse:silent" + b"a" * 8_000_000))
+    held = [await abuser.send(request) for _ in range(120)]
     await asyncio.sleep(5)
     _close(held)
 
 
-async def never_reads(door: Door) -> None:
+async def never_reads(abuser: Abuser) -> None:
     """F10: small requests whose answers are not read, then a long one, on one connection."""
-    connection = await door.connect(receive=4096)
+    connection = await abuser.connect(receive=4096)
     loop = asyncio.get_running_loop()
     with contextlib.suppress(OSError, TimeoutError):
         for _ in range(120):
             async with asyncio.timeout(1):
-                await loop.sock_sendall(connection, door.whole(_chat(b"abuse:plain")))
+                await loop.sock_sendall(connection, abuser.whole(_chat(b"abuse:plain")))
             await asyncio.sleep(0.2)
         async with asyncio.timeout(1):
-            await loop.sock_sendall(connection, door.whole(_chat(b"abuse:flood")))
+            await loop.sock_sendall(connection, abuser.whole(_chat(b"abuse:flood")))
     await asyncio.sleep(6)
     connection.close()
 
 
-async def small_chunks(door: Door) -> None:
+async def small_chunks(abuser: Abuser) -> None:
     """F15: four bodies in chunks of two bytes."""
-    request = door.head(None) + b"2\r\naa\r\n" * 2_300_000
-    held = await _together([door.send(request) for _ in range(4)])
+    request = abuser.head(None) + b"2\r\naa\r\n" * 2_300_000
+    held = await _together([abuser.send(request) for _ in range(4)])
     await asyncio.sleep(2)
     _close(held)
 
@@ -150,42 +149,42 @@ def _wide() -> dict[str, bytes]:
     }
 
 
-async def wide(door: Door) -> None:
+async def wide(abuser: Abuser) -> None:
     """F16: bodies of many values, one after the other."""
     for body in _wide().values():
         for _ in range(3):
-            held = await door.send(door.whole(body))
+            held = await abuser.send(abuser.whole(body))
             await _answered([held])
             held.close()
 
 
-async def wide_together(door: Door) -> None:
+async def wide_together(abuser: Abuser) -> None:
     """F16: twenty large bodies at once."""
     bodies = list(_wide().values())
-    held = await _together([door.send(door.whole(bodies[number % len(bodies)])) for number in range(20)])
+    held = await _together([abuser.send(abuser.whole(bodies[number % len(bodies)])) for number in range(20)])
     await _answered(held)
     _close(held)
 
 
-async def copies(door: Door) -> None:
+async def copies(abuser: Abuser) -> None:
     """F17: 30 times 2,048 texts, each of which gets the system prompt."""
-    request = door.whole(b'{"prompt":["abuse:silent"' + b',"a"' * 2_047 + b"]}", "/v1/completions")
-    held = await _together([door.send(request) for _ in range(30)])
+    request = abuser.whole(b'{"prompt":["abuse:silent"' + b',"a"' * 2_047 + b"]}", "/v1/completions")
+    held = await _together([abuser.send(request) for _ in range(30)])
     await asyncio.sleep(5)
     _close(held)
 
 
-async def crowd(door: Door) -> None:
+async def crowd(abuser: Abuser) -> None:
     """10,000 idle connections, and 2,000 that never read a long answer: through the gateway's address."""
-    held = [await door.connect(address=GATEWAY) for _ in range(10_000)]
-    request = door.whole(_chat(b"abuse:flood"))
+    held = [await abuser.connect(address=GATEWAY) for _ in range(10_000)]
+    request = abuser.whole(_chat(b"abuse:flood"))
     for _ in range(40):
-        held += await _together([door.send(request, receive=4096, address=GATEWAY) for _ in range(50)])
+        held += await _together([abuser.send(request, receive=4096, address=GATEWAY) for _ in range(50)])
     await asyncio.sleep(5)
     _close(held)
 
 
-ABUSES: dict[str, Callable[[Door], Awaitable[None]]] = {
+ABUSES: dict[str, Callable[[Abuser], Awaitable[None]]] = {
     abuse.__name__: abuse
     for abuse in (
         quiet,
@@ -248,7 +247,7 @@ def attack(name: str, port: int) -> None:
     """Abuse whoever listens on a port."""
 
     async def run() -> None:
-        await ABUSES[name](Door(port))
+        await ABUSES[name](Abuser(port))
 
     asyncio.run(run())
 

@@ -209,7 +209,7 @@ class TestListener:
     def test_steps_of_the_wall_clock_change_nothing(
         self, path: Path, listener: verdict.Listener, clock: Clock, step_s: float
     ) -> None:
-        """F22: half a second back, or more than 30 s forward, made a sick engine ready."""
+        """F22: half a second back, or more than 30 s forward, made an unhealthy engine ready."""
         say(path, ready=False)
         clock.wall_s += step_s
         assert listener.objection() == REASON

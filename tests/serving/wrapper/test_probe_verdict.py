@@ -20,7 +20,7 @@ async def until_ready(wrapper: Wrapper, status: int) -> dict[str, str]:
     return dict(answer.json())
 
 
-async def test_a_sick_engine_makes_the_node_unready_until_it_moves_again(
+async def test_an_unhealthy_engine_makes_the_node_unready_until_it_moves_again(
     make_wrapper: MakeWrapper, tmp_path: Path
 ) -> None:
     path = tmp_path / "verdict.json"

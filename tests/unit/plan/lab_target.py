@@ -22,7 +22,7 @@ from plan.vocabulary import ModelStoreKind, Role, Segment
 class LabSettings(ServiceSettings):
     """A bench: its machines' addresses."""
 
-    target: Literal["lab"] = Field("lab", description="Where the service lands.")
+    target: Literal["lab"] = Field("lab", description="What the service runs on.")
     bench: dict[str, IPv4Address] = Field(description="Machines by name.")
 
 

@@ -245,14 +245,61 @@ def test_a_full_line_gives_way_to_who_has_less_in_it() -> None:
         answers[name] = []
         places.line_up(Waiting(holder, 1, answers[name].append))
 
-    for name in ("one", "two", "three", "four"):
+    for name in ("first", "one", "two", "three", "four"):
         ask(name, ("a", "flood"))
-    assert answers == {"one": [], "two": [], "three": [], "four": [False]}
+    assert answers == {"first": [], "one": [], "two": [], "three": [], "four": [False]}
     ask("other", ("a", "other"))
-    assert (answers["three"], answers["other"]) == ([False], [])
+    assert (answers["three"], answers["other"]) == ([], [])  # everybody may have one
     ask("more", ("a", "other"))
-    assert answers["more"] == [False]  # not more than the others have beyond their first
-    ask("third", ("a", "third"))
-    assert (answers["two"], answers["third"]) == ([False], [])
-    ask("fourth", ("a", "fourth"))
-    assert answers["fourth"] == [False]  # everybody has one
+    assert (answers["three"], answers["more"]) == ([False], [])
+    ask("yet more", ("a", "other"))
+    assert answers["yet more"] == [False]  # not more than the others have beyond their first
+
+
+def test_who_waits_for_his_own_share_only_takes_nobodys_place_in_the_line() -> None:
+    places = Places(Bounds(16, 8, 4, {}))
+    for name in ("alice", "bob"):
+        assert places.take(("a", name), 8)
+    answers: dict[str, list[bool]] = {name: [] for name in ("alice", "carol", "dave")}
+    places.line_up(Waiting(("a", "alice"), 8, answers["alice"].append))
+    for name in ("carol", "dave"):
+        places.line_up(Waiting(("a", name), 1, answers[name].append))
+    assert answers == {"alice": [], "carol": [], "dave": []}
+    places.give_back(("a", "bob"), 8)
+    assert answers == {"alice": [], "carol": [True], "dave": [True]}
+
+
+def test_with_no_queue_nobody_waits() -> None:
+    places = Places(Bounds(1, 1, 0, {}))
+    assert places.take(("a", "1"), 1)
+    answers: list[bool] = []
+    places.line_up(Waiting(("a", "2"), 1, answers.append))
+    assert answers == [False]
+
+
+@pytest.mark.parametrize("medium", [2, 8, 64])
+def test_who_is_light_keeps_his_share_while_a_heavy_request_collects(medium: int) -> None:
+    """Whoever cannot have his few places at once, since another collects, neither starves nor starves others."""
+    backlog = Backlog(4_096, {})
+    names = [("a", "carol"), ("a", "dave")]
+    for holder in names:
+        backlog.ask(holder, 1, again=10_000)
+    backlog.ask(("a", "alice"), 512)
+    backlog.ask(("a", "bob"), medium, again=10_000)
+    for freed in range(1, 1_024):
+        backlog.free_one()
+        got = {holder: sum(n for who, n in backlog.order if who == holder) for holder in [*names, ("a", "bob")]}
+        assert all(abs(n - freed / 4) <= 2 * medium for n in got.values()), (freed, got)
+    for _ in range(4 * 512 - 1_024 + 4 * medium):
+        backlog.free_one()
+    assert (("a", "alice"), 512) in backlog.order
+
+
+def test_a_request_that_could_never_get_in_is_sent_away_and_collects_nothing() -> None:
+    """It was prepared before a reload that made the bounds smaller."""
+    places = Places(Bounds(4, 2, 4, {}))
+    assert places.take(("a", "1"), 2)
+    assert places.take(("a", "2"), 2)
+    answers: list[bool] = []
+    places.line_up(Waiting(UNNAMED, 8, answers.append))
+    assert answers == [False]

@@ -241,7 +241,7 @@ async def test_a_broken_engine_costs_the_subscriber_nothing(make_wrapper: MakeWr
 
 @pytest.mark.anyio
 async def test_no_more_requests_reach_the_engine_than_allowed(make_wrapper: MakeWrapper) -> None:
-    wrapper = await make_wrapper(limits={"concurrency": 3, "queue": 4})
+    wrapper = await make_wrapper(limits={"concurrency": 3, "queue": 3})  # and one of each caller
     at_once = most = 0
     go = asyncio.Event()
 
@@ -293,14 +293,15 @@ async def test_a_client_that_leaves_the_queue_makes_room(make_wrapper: MakeWrapp
     wrapper.engine.script = script
     first = asyncio.create_task(wrapper.chat())
     await wrapper.until(lambda: wrapper.service.admission.running == 1)
-    waiting = asyncio.create_task(wrapper.chat())
+    waiting = [asyncio.create_task(wrapper.chat()) for _ in range(2)]
+    await wrapper.until(lambda: wrapper.service.admission.waiting == 2)
+    assert (await wrapper.chat()).status_code == 429
+    waiting.pop().cancel()
     await wrapper.until(lambda: wrapper.service.admission.waiting == 1)
-    waiting.cancel()
-    await wrapper.until(lambda: wrapper.service.admission.waiting == 0)
     second = asyncio.create_task(wrapper.chat())
-    await wrapper.until(lambda: wrapper.service.admission.waiting == 1)
+    await wrapper.until(lambda: wrapper.service.admission.waiting == 2)
     go.set()
-    assert [(await first).status_code, (await second).status_code] == [200, 200]
+    assert [(await task).status_code for task in (first, *waiting, second)] == [200, 200, 200]
     assert wrapper.service.admission.running == 0
 
 

@@ -152,7 +152,12 @@ class LimitsConfig(Section):
     caller_share: float = Field(
         0.5, gt=0, le=1, description="Part of the concurrency that one caller (key, or tenant of a gateway) may hold."
     )
-    queue: int = Field(256, ge=0, description="Sequences waiting for a place; beyond it, requests get 429 at once.")
+    queue: int = Field(
+        256,
+        ge=0,
+        description="Sequences waiting for a place behind the first waiting request of each caller; beyond it, "
+        "requests get 429 at once. With 0, none wait.",
+    )
     head_bytes: int = Field(32_768, ge=1_024)
     headers: int = Field(64, ge=8)
     target_bytes: int = Field(2_048, ge=64)

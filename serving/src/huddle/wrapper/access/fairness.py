@@ -3,7 +3,10 @@
 Products take turns, each as often as its weight says; within a product, its callers take turns. A turn is paid with
 places: who takes eight at once waits for eight turns of the others. Who has to collect places, since fewer are free
 than his request needs, takes one at each of his turns and keeps it: so light requests do not overtake a heavy one for
-ever, and it stops nobody else meanwhile. Nobody saves turns up while he waits for nothing, or for his own requests.
+ever, and it stops nobody else meanwhile. One collects at a time: two could wait for each other for ever. Who needs
+several places at his turn gets what he lacks out of those collected, and the collector has those turns back; if they
+are too few, the collector has this turn, too, so that there soon are enough. Nobody saves turns up while he waits for
+nothing, or for his own requests.
 
 Everything here is pure. (P. Goyal, H. M. Vin, H. Cheng: Start-time Fair Queuing, SIGCOMM 1996.)
 """
@@ -21,7 +24,10 @@ UNNAMED: Final[Holder] = ("", "")
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What one process may let in. All in sequences; `weights` is by product, and 1 for the others."""
+    """What one process may let in. All in sequences; `weights` is by product, and 1 for the others.
+
+    `queue` is what may wait behind the first requests of all callers; with 0, nobody waits.
+    """
 
     concurrency: int
     share: int
@@ -54,6 +60,10 @@ class _Turns:
     def come(self, who: Holder | str) -> None:
         """Join, without turns from the past."""
         self.due[who] = max(self.due.get(who, 0.0), self.now)
+
+    def reach(self, who: Holder | str) -> None:
+        """It is somebody's turn. (Who has given collected places away may be due since long ago.)"""
+        self.now = max(self.now, self.due[who])
 
 
 class Places:
@@ -101,9 +111,10 @@ class Places:
     def line_up(self, request: Waiting) -> None:
         """Wait for places, unless the line is full: that may cost somebody else his place in it.
 
-        A full line has room for one request of everybody; what is in it beyond that gives way, longest line first.
+        Everybody may have one request in it, which takes no room from others: it may wait for nothing but its own
+        caller's share. When what waits behind these is too much, it gives way, longest line first.
         """
-        if self.waiting >= self.bounds.queue and not self._make_room(request):
+        if request.weight > self.bounds.share or not self._has_room(request):
             request.answer(False)
             return
         if request.holder not in self._lines:
@@ -132,13 +143,18 @@ class Places:
                 request.answer(False)
         self._hand_out()
 
+    def _has_room(self, request: Waiting) -> bool:
+        queue = self.bounds.queue
+        if not queue or request.holder not in self._lines:
+            return queue > 0
+        behind = self.waiting - sum(line[0].weight for line in self._lines.values())
+        return behind < queue or self._make_room(request)
+
     def _make_room(self, request: Waiting) -> bool:
-        """Send away from the longest lines what a newcomer needs, as far as they are longer than his own."""
-        own = 0.0
-        if request.holder in self._lines:
-            own = self._surplus(request.holder) + request.weight / self._weight(request.holder)
+        """Send away from the longest lines what a request needs, as far as they are longer than its own."""
+        own = self._surplus(request.holder) + request.weight / self._weight(request.holder)
         room = 0
-        while room < request.weight and self._lines:
+        while room < request.weight:
             longest = max(self._lines, key=self._surplus)
             if self._surplus(longest) <= own:
                 break
@@ -150,8 +166,8 @@ class Places:
 
     def _surplus(self, holder: Holder) -> float:
         """Sequences behind the first request of a line, as its product's weight makes them count."""
-        line = self._lines.get(holder)
-        return (sum(request.weight for request in line) - line[0].weight) / self._weight(holder) if line else 0.0
+        line = self._lines[holder]
+        return (sum(request.weight for request in line) - line[0].weight) / self._weight(holder)
 
     def _weight(self, holder: Holder) -> int:
         return self.bounds.weights.get(holder[0], 1)
@@ -170,22 +186,35 @@ class Places:
     def _hand_out(self) -> None:
         """Give the free places away, turn by turn."""
         while (free := self.bounds.concurrency - self._taken) > 0 and (request := self._next()) is not None:
-            collecting = self._collecting
-            if collecting is not None and request is not collecting and request.weight > free:
-                request = collecting  # one collects at a time: two could wait for each other for ever
             missing = request.weight - request.places
-            count = missing if missing <= free else 1
-            product = request.holder[0]
-            self._products.due[product] += count / self._weight(request.holder)
-            self._holders[product].due[request.holder] += count
-            request.places += count
-            self._taken += count
-            self._held[request.holder] = self._held.get(request.holder, 0) + count
+            collecting = self._collecting
+            if collecting is not None and request is not collecting and missing > free:
+                if missing <= free + collecting.places:
+                    self._give(collecting, free - missing)
+                    if not collecting.places:
+                        self._collecting = None
+                    free = missing
+                else:
+                    request, missing = collecting, collecting.weight - collecting.places
+            self._give(request, missing if missing <= free else 1)
             if request.inside:
                 self._remove(request)
                 request.answer(True)
             else:
                 self._collecting = request
+
+    def _give(self, request: Waiting, count: int) -> None:
+        """Give places for turns; take them back, turns included, when `count` is below zero."""
+        holder = request.holder
+        self._products.due[holder[0]] += count / self._weight(holder)
+        self._holders[holder[0]].due[holder] += count
+        request.places += count
+        self._taken += count
+        held = self._held.get(holder, 0) + count
+        if held:
+            self._held[holder] = held
+        else:
+            del self._held[holder]
 
     def _next(self) -> Waiting | None:
         """Whose turn it is: the first request of a line."""
@@ -193,9 +222,8 @@ class Places:
         if not able:
             return None
         chosen = min(able, key=lambda holder: (self._products.due[holder[0]], self._holders[holder[0]].due[holder]))
-        self._products.now = self._products.due[chosen[0]]
-        holders = self._holders[chosen[0]]
-        holders.now = holders.due[chosen]
+        self._products.reach(chosen[0])
+        self._holders[chosen[0]].reach(chosen)
         if len(able) < len(self._lines):
             products = {holder[0] for holder in able}
             for holder in self._lines.keys() - set(able):

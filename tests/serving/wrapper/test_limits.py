@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from huddle.wrapper.access.admission import Admission
 from huddle.wrapper.access.auth import new_key
 from huddle.wrapper.access.fairness import Bounds
-from huddle.wrapper.access.limits import Limit, Quota, Reservation, Subscriber, Window
+from huddle.wrapper.access.limits import Limit, LimitError, Quota, Reservation, Subscriber, Window
 from huddle.wrapper.errors import RequestError
 
 from .conftest import MakeWrapper
@@ -42,6 +42,7 @@ class Schedules(RuleBasedStateMachine):
         self.now = 1_000_000.0
         self.subscriber = Subscriber(self.quota)
         self.books: list[Book] = []
+        self.arrivals: list[float] = []  # of those that were judged, also if they were refused then
 
     @property
     def running(self) -> list[Book]:
@@ -49,6 +50,13 @@ class Schedules(RuleBasedStateMachine):
 
     @rule(tokens=st.integers(1, 120), sequences=st.sampled_from([1, 1, 2, 3, 4]))
     def arrive(self, tokens: int, sequences: int) -> None:
+        try:
+            arrival = self.subscriber.arrive(self.now)
+        except LimitError as refused:
+            assert (refused.status, (refused.retry_after_s or 0) >= 1) == (429, True)
+            return
+        self.arrivals.append(self.now)
+        arrival.end()
         try:
             reservation = self.subscriber.reserve(tokens, sequences, self.now)
         except RequestError as refused:
@@ -82,7 +90,7 @@ class Schedules(RuleBasedStateMachine):
 
     @invariant()
     def requests_and_concurrency_never_exceed(self) -> None:
-        assert sum(book.at > self.now - 60 for book in self.books) <= self.quota.requests_per_minute
+        assert sum(at > self.now - 60 for at in self.arrivals) <= self.quota.requests_per_minute
         running = sum(book.sequences for book in self.running)
         assert running <= self.quota.max_concurrency
         assert self.subscriber.used(Limit.CONCURRENCY, self.now) == running
@@ -110,16 +118,24 @@ def test_an_overrun_counts_against_the_time_after() -> None:
     subscriber.reserve(100, 1, 62.0)
 
 
-def test_waiting_as_long_as_told_is_long_enough() -> None:
+@pytest.mark.parametrize("limit", [Limit.REQUESTS_PER_MINUTE, Limit.TOKENS_PER_MINUTE])
+def test_waiting_as_long_as_told_is_long_enough(limit: Limit) -> None:
     subscriber = Subscriber(Quota(requests_per_minute=3, tokens_per_minute=100))
+
+    def ask(now: float) -> None:
+        if limit is Limit.REQUESTS_PER_MINUTE:
+            subscriber.arrive(now).end()
+        else:
+            subscriber.settle(subscriber.reserve(40, 1, now), 40, now)
+
     now = 17.3
     for _ in range(30):
         try:
-            subscriber.settle(subscriber.reserve(40, 1, now), 40, now)
+            ask(now)
             now += 1.7
         except RequestError as refused:
             now += refused.retry_after_s or 0
-            subscriber.settle(subscriber.reserve(40, 1, now), 40, now)  # no second refusal
+            ask(now)  # no second refusal
 
 
 def test_a_request_that_never_fits_is_told_so() -> None:
@@ -237,6 +253,17 @@ async def test_a_broken_engine_costs_the_subscriber_nothing(make_wrapper: MakeWr
     assert answer.status_code == 502
     used = wrapper.service._subscribers[("team", "alice")].used(Limit.TOKENS_PER_MINUTE, wrapper.service.clock())
     assert used == 0
+
+
+@pytest.mark.anyio
+async def test_requests_that_are_refused_count_in_the_rate(make_wrapper: MakeWrapper) -> None:
+    key, digest = new_key()
+    wrapper = await make_wrapper(products=product(digest, requests_per_minute=2))
+    headers = {"authorization": f"Bearer {key}"}
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{wrapper.port}", headers=headers) as client:
+        bad = {"model": MODEL, "messages": 1}
+        statuses = [(await client.post("/v1/chat/completions", json=bad)).status_code for _ in range(3)]
+    assert statuses == [400, 400, 429]
 
 
 @pytest.mark.anyio

@@ -143,21 +143,25 @@ class Subscriber:
         self._max_concurrency = quota.max_concurrency
 
     def arrive(self, now: float) -> Arrival:
-        """Let a request's body come. Raises `LimitError`: those that arrive count as those that run do."""
+        """Let a request's body come. Raises `LimitError`: those that arrive count as those that run do.
+
+        From here on it counts in the rate, also when it is refused for what it holds: to read that is work.
+        """
         if self._max_concurrency is not None and self._running + self.arriving >= self._max_concurrency:
             raise _over(Limit.CONCURRENCY, self._max_concurrency, 1)
         wait = self._minute_requests.wait_s(1, now)
         if wait > 0:
             raise _over(Limit.REQUESTS_PER_MINUTE, self._minute_requests.limit or 0, math.ceil(wait))
+        self._minute_requests.charge(self._minute_requests.slot(now), 1, now)
         return Arrival(self)
 
     def reserve(self, tokens: int, sequences: int, now: float, *, batch: bool = False) -> Reservation:
-        """Admit a request that declares `tokens`. Raises `RequestError` (429 with a time to wait; 400: never).
+        """Admit a request that has arrived, and declares `tokens`.
 
+        Raises `RequestError` (429 with a time to wait; 400: never).
         `batch`: its sequences need not run at once, so one with more than are allowed takes all that are.
         """
         checks = (
-            (Limit.REQUESTS_PER_MINUTE, self._minute_requests, 1),
             (Limit.TOKENS_PER_MINUTE, self._minute_tokens, tokens),
             (Limit.TOKENS_PER_DAY, self._day_tokens, tokens),
         )
@@ -187,7 +191,6 @@ class Subscriber:
             if wait > 0:
                 raise _over(name, window.limit or 0, math.ceil(wait))
         self._running += sequences
-        self._minute_requests.charge(self._minute_requests.slot(now), 1, now)
         for window in self._token_windows:
             window.reserved += tokens
         return Reservation(tokens, sequences, tuple(window.slot(now) for window in self._token_windows))

@@ -80,6 +80,10 @@ MEASURED = [  # seconds of one core, vocabulary of 128,000, xgrammar 0.2.8
     ({"structured_outputs": {"choice": ["a" * 10 + f"{i:012}" for i in range(4_000)]}}, 0.87),
     (schema({"anyOf": [{"properties": {f"a{i}": {"type": "integer", "multipleOf": 3}}} for i in range(1_000)]}), 1.70),
     ({"structured_outputs": {"regex": "[a-z]{1,100}"}}, 1.02),
+    ({"structured_outputs": {"regex": "a?" * 100}}, 1.5),
+    ({"structured_outputs": {"regex": "(a|)" * 100}}, 1.5),
+    (schema({"type": "string", "pattern": "a?" * 100}), 1.5),
+    ({"structured_outputs": {"regex": "(?:a" + "bc?d?e?" * 33 + ")x"}}, 0.5),
     ({"structured_outputs": {"regex": "-".join(["[a-z]+"] * 100)}}, 0.27),
     (schema({"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(800)}}), 1.91),
     (
@@ -110,6 +114,22 @@ def test_what_would_compile_for_longer_than_one_caller_may_is_a_400(fields: dict
         next(iter(fields)),
     )
     assert "at most 60 s" in refused.value.message
+
+
+@pytest.mark.parametrize("hidden", ['q ::= ["]\n', '# "\n', "# it's\n", r'q ::= [\]"] "\""' + "\n"])
+def test_nothing_in_a_grammar_hides_the_rest(hidden: str) -> None:
+    rules = RULES.replace("r0 ", "root ", 1)[:5_000]
+    plain, behind = (prepared(structured_outputs={"grammar": text}).compiling for text in (rules, hidden + rules))
+    assert plain and behind
+    assert behind.cost_s >= plain.cost_s > 1
+
+
+@pytest.mark.parametrize("regex", ["a?" * 5_000, "(a|)" * 5_000, "(?:a" + "bc?" * 4_000 + ")x", "a{0,1}" * 900])
+def test_thousands_of_things_that_may_lack_are_a_400(regex: str) -> None:
+    for fields in ({"structured_outputs": {"regex": regex}}, schema({"type": "string", "pattern": regex})):
+        with pytest.raises(RequestError) as refused:
+            prepared(**fields)
+        assert refused.value.code == "value_too_large"
 
 
 def test_an_ordinary_schema_with_many_lengths_waits_and_is_not_refused() -> None:

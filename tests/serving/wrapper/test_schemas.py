@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
+from huddle.wrapper.body.ambiguity import is_ambiguous_grammar
 from huddle.wrapper.body.caps import Caps
-from huddle.wrapper.body.grammars import says_nothing
+from huddle.wrapper.body.grammars import rules_of, says_nothing
 from huddle.wrapper.body.prepare import Preparer, Served
 from huddle.wrapper.errors import RequestError
 from huddle.wrapper.routes import Route
@@ -329,12 +330,54 @@ def test_a_grammar_that_derives_something_is_the_engines_to_judge(grammar: str) 
     assert prepare(structured_outputs={"grammar": grammar})
 
 
+# Each kept the real engine (xgrammar 0.2.7) for seconds at a few hundred characters of text.
+AMBIGUOUS = {
+    "nested": {"regex": "((((([^x]+)+)+)+)+)+"},
+    "three": {"regex": "(([^x]+)+)+"},
+    "stars": {"regex": "(?:(?:[^x]*)*)*y"},
+    "counts": {"regex": "(([^x]{2,}){1,})+"},
+    "an optional thing between": {"regex": "((\\w+ ?)+,?)+"},
+    "in a branch": {"regex": "(b|([^x]+|a)+)+"},
+    "something between that may be the same": {"regex": "(((([^x]+a)+a)+a)+a)+"},
+    "in a schema": {"json": {"type": "string", "pattern": "^((([^x]+)+)+)$"}},
+    "a rule side by side": {"grammar": "root ::= s\ns ::= s s s | s s | [^x]"},
+    "by way of another": {"grammar": "root ::= s\ns ::= t t | [^x]\nt ::= (s)"},
+    "with nothing between": {"grammar": 'root ::= s\ns ::= s n s | [^x]\nn ::= "" | "y"?'},
+    "a rule repeated": {"grammar": "root ::= s\ns ::= s+ | [^x]"},
+    "nested over rules": {"grammar": "root ::= a+\na ::= b+\nb ::= [^x]+"},
+}
+CLEAR = {
+    "numbers": {"regex": r"(\d+,)*\d+"},
+    "lists of lists": {"regex": r"((\d+,)*\d+;)*"},
+    "words": {"regex": r"(\w+\s?)*"},
+    "a domain": {"regex": r"^([a-z0-9]+(-[a-z0-9]+)*\.)+[a-z]{2,}$"},
+    "a mail address": {"regex": r"[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,}"},
+    "an address": {"regex": r"(\d{1,3}\.){3}\d{1,3}"},
+    "sums": {"grammar": 'root ::= e\ne ::= e "+" e | e op e | [0-9]+\nop ::= "-" | "*"'},
+    "blocks": {"grammar": 'root ::= s+\ns ::= "if " [a-z]+ b | [a-z]+ ";"\nb ::= "{" s* "}"'},
+    "lists": {"grammar": 'root ::= v\nv ::= "[" v ("," v)* "]" | [0-9]+ ws\nws ::= [ \\n]*'},
+    "left recursion": {"grammar": "root ::= s\ns ::= s [^x] | [^x]"},
+}
+
+
+@pytest.mark.parametrize("case", AMBIGUOUS)
+def test_what_a_text_follows_in_very_many_ways_is_a_400(case: str) -> None:
+    assert refusal(structured_outputs=AMBIGUOUS[case]).code == "invalid_schema"
+
+
+@pytest.mark.parametrize("case", CLEAR)
+def test_ordinary_repetitions_go_to_the_engine(case: str) -> None:
+    assert prepare(structured_outputs=CLEAR[case])
+
+
 @settings(max_examples=300, deadline=None)
 @given(
     st.lists(st.sampled_from(["root ::= ", "a ::= ", "root", "a", '"x"', '""', "[", "]", "(", ")", "|", "*", "{0}"]))
 )
 def test_any_grammar_is_read(words: list[str]) -> None:
-    says_nothing(" ".join(words))
+    rules = rules_of(" ".join(words))
+    says_nothing(rules)
+    is_ambiguous_grammar(rules)
 
 
 @pytest.mark.parametrize("bound", ["minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"])

@@ -2,14 +2,17 @@
 
 Seconds of one core for a vocabulary of 128,000, measured with xgrammar 0.2.7 and 0.2.8 (vLLM 0.26.0, 0.32.0), which
 differ by 5 %: `{"maxLength": 100}` 3.1, `[a-z]{1,100}` 1.0, hundred times `[a-z]+` in an expression 0.27, a grammar of
-500 short rules 29, 800 optional properties 1.9, 4,000 short texts of an enum 0.06, an object of ten texts 0.03. In vLLM
+500 short rules 29, 800 optional properties 1.9, 4,000 short texts of an enum 0.06, an object of ten texts 0.03, `a?` hundred times 1.5. In vLLM
 0.32.0: 2,000 and 4,000 choices of 52 characters that begin alike 3.2 and 9.5, 4,000 of 22 characters 0.9. Objects with
 `multipleOf` (llguidance, vocabulary of 260), 1,000 and 3,000 in an `anyOf`: 1.7 and 8.9.
 """
 
+import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
+
+from huddle.wrapper.body.grammar_signs import without_texts
 
 FREE_S: Final = 0.25
 """What costs less needs no leave: schemas without lengths, expressions and grammars do."""
@@ -18,6 +21,7 @@ _COUNTED_MOST: Final = 200  # xgrammar unrolls no further
 _LENGTH_S: Final = 0.03
 _REPETITION_S: Final = 0.01
 _SIGN_S: Final = 0.003
+_OPTIONAL_PAIR_S: Final = 1.5e-4  # what can be left out, next to each other: each may follow each
 _GRAMMAR_S: Final = 0.0016
 _PAIR_S: Final = 3e-6
 _ALTERNATIVE_PAIR_S: Final = 8e-7  # llguidance, where the schema has what xgrammar lacks
@@ -25,6 +29,8 @@ _CHARACTERS_S: Final = 3e-10
 _NAME_S: Final = 4e-4
 _FREE_KEYS_S: Final = 0.11
 _FORMAT_S: Final = 0.11
+# `?`, `*`, `{0,…}`, `{,…}` and an empty branch
+_OPTIONAL: Final = re.compile(r"(?<!\()\?|\*|\{\s*[0,]|\|\)|\((?:\?:)?\||\|\|")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +86,21 @@ class Cost:
         if self._new(regex):
             self._characters += len(regex)
             signs = sum(map(regex.count, "[.\\*+"))
-            self._seconds += _SIGN_S * signs + _REPETITION_S * min(repetitions, _COUNTED_MOST)
+            self._seconds += _SIGN_S * signs + _optional_s(regex) + _REPETITION_S * min(repetitions, _COUNTED_MOST)
 
     def grammar(self, text: str, repetitions: int) -> None:
         """A grammar."""
         self._characters += len(text)
-        signs = sum(map(len, text.split('"')[::2]))  # what is quoted is said word for word
-        self._seconds += _GRAMMAR_S * signs + _REPETITION_S * min(repetitions, _COUNTED_MOST)
+        unquoted = without_texts(text)
+        self._seconds += (
+            _GRAMMAR_S * len(unquoted) + _optional_s(unquoted) + _REPETITION_S * min(repetitions, _COUNTED_MOST)
+        )
 
     def _new(self, what: str | float) -> bool:
         known = what in self._seen
         self._seen.add(what)
         return not known
+
+
+def _optional_s(text: str) -> float:
+    return _OPTIONAL_PAIR_S * sum(1 for _ in _OPTIONAL.finditer(text)) ** 2

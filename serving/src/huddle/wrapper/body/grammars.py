@@ -4,13 +4,12 @@ Only the form `name ::= …` is read, and only as far as is needed: what cannot 
 """
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
+from huddle.wrapper.body.grammar_signs import signs_of
+
 _RULE: Final = re.compile(r"^[ \t]*([A-Za-z_][\w-]*)[ \t]*::=", re.MULTILINE)
-# What is opened and not closed reaches to the end, so that no text is searched twice.
-_SIGN: Final = re.compile(
-    r'"(?:\\.?|[^"\\])*(?:"|\Z)|\[(?:\\.?|[^\]\\])*(?:\]|\Z)|[A-Za-z_][\w-]*|[()|*+?]|\{[\d, ]*\}|#[^\n]*|\S', re.DOTALL
-)
 _ROOT: Final = "root"
 _STEPS_MOST: Final = 100_000  # about 60 ms; a grammar that takes more is the engine's to judge
 
@@ -18,10 +17,14 @@ _Can = tuple[bool, bool]
 """Whether something can begin with a character, and whether it can be empty."""
 
 
-def says_nothing(grammar: str) -> bool:
-    """Whether no text at all, not even an empty one, can come of a grammar's root."""
+def rules_of(grammar: str) -> dict[str, list[str]]:
+    """The signs of each rule, by its name."""
     parts = _RULE.split(grammar)
-    rules = {name: _SIGN.findall(body) for name, body in zip(parts[1::2], parts[2::2], strict=True)}
+    return {name: signs_of(body) for name, body in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+def says_nothing(rules: Mapping[str, list[str]]) -> bool:
+    """Whether no text at all, not even an empty one, can come of a grammar's root."""
     if _ROOT not in rules:
         return False
     can: dict[str, _Can] = dict.fromkeys(rules, (False, False))
@@ -61,7 +64,7 @@ def _alternatives(signs: list[str], can: dict[str, _Can]) -> _Can:
             this = _then(before, group)
         elif sign in "*?" or sign.startswith(("{0", "{,")):
             this = (this[0], this[1] or before[1])
-        elif sign[0] not in "+{#":
+        elif sign[0] not in "+{":
             before = this
             this = _then(this, can.get(sign, (sign not in ('""', "''"), sign in ('""', "''"))))
     return _either(whole, this)

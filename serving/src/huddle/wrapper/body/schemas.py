@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final, TypeAlias
 
+from huddle.wrapper.body.ambiguity import is_ambiguous_grammar, is_ambiguous_regex
 from huddle.wrapper.body.caps import Caps
 from huddle.wrapper.body.compile_cost import Cost
-from huddle.wrapper.body.grammars import says_nothing
+from huddle.wrapper.body.grammars import rules_of, says_nothing
 from huddle.wrapper.body.strictjson import parse_object, serialise
 from huddle.wrapper.errors import RequestError, bad_request
 
@@ -206,8 +207,10 @@ class _Judge:
         """Judge a regular expression or a grammar by its size and its repetitions."""
         if len(text) > self.caps.grammar_characters:
             raise _over(at, f"has {len(text)} characters", self.caps.grammar_characters)
-        if not regex and says_nothing(text):
+        if not regex and says_nothing(rules := rules_of(text)):
             raise _invalid(at, "derives no text at all: a rule only leads back to itself")
+        if is_ambiguous_regex(text) if regex else is_ambiguous_grammar(rules):
+            raise _invalid(at, "repeats what repeats itself: put something between that must stand there")
         count = _repetitions(text, self.caps.schema_depth) if regex else _largest_product(text)
         if count is None:
             raise _over(at, "nests its groups too deeply", self.caps.schema_depth)

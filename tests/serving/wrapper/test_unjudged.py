@@ -454,6 +454,8 @@ def test_vectors_pass_as_they_came_in_any_pieces(size: int) -> None:
         VECTORS.replace(b'"embd-1"', b'"a secret of 16 characters"'),
         VECTORS.replace(b"0.1", b"abc"),
         VECTORS.replace(b"AAAA", b"a b"),
+        VECTORS.replace(b"0.1", b"127.0.0.1:41155"),
+        b"127.0.0.1:41155",
         VECTORS[:36],
     ],
 )

@@ -211,9 +211,11 @@ class VectorsMeter:
         return usage_of({"usage": decode(found[-1])}) if found else None
 
     def _outside(self, data: bytes) -> None:
-        if _NUMBERS(data) is None:
+        bare = data.strip()
+        colon = bare.rfind(b":")  # only after a name: an address is no number
+        if _NUMBERS(data) is None or colon > 0 or (colon == 0 and not self._before.endswith(b'"')):
             raise upstream_broken("the engine's answer is not JSON")
-        self._before = (self._before + data.strip())[-_LONGEST:]
+        self._before = (self._before + bare)[-_LONGEST:]
 
 
 _STRING: Final = re.compile(rb'"([^"\\]*+)"').finditer

@@ -156,7 +156,7 @@ class LimitsConfig(Section):
         256,
         ge=0,
         description="Sequences waiting for a place behind the first waiting request of each caller; beyond it, "
-        "requests get 429 at once. With 0, none wait.",
+        "requests get 429 at once. With 0, none wait. Also the large bodies of one caller that wait to be read.",
     )
     head_bytes: int = Field(32_768, ge=1_024)
     headers: int = Field(64, ge=8)
@@ -224,7 +224,9 @@ class TimeoutsConfig(Section):
     client_head_s: Seconds = Field(10, description="For a request's head to arrive.")
     client_body_s: Seconds = Field(60, description="For its body to arrive.")
     client_stall_s: Seconds = Field(60, description="Without the client reading any of its answer.")
-    queue_s: Seconds = Field(30, description="Waiting for a free place at the engine.")
+    queue_s: Seconds = Field(
+        30, description="Waiting for a free place at the engine; before that, for a large body's turn to be read."
+    )
     connect_s: Seconds = Field(2, description="For the engine to accept a connection.")
     first_byte_s: Seconds = Field(600, description="For the engine's answer to begin (for a plain answer: to be done).")
     idle_s: Seconds = Field(180, description="Between two chunks of an answer.")

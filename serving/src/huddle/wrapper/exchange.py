@@ -147,14 +147,18 @@ class Exchange:
     async def _wait(self) -> None:
         try:
             if self.prepared is None:
-                self._take(await self.service.workbench.run(self._prepare))
+                asked = self._clock()
+                async with self.service.workbench.turn(self._holder) as run:
+                    self.queue_s = self._clock() - asked
+                    prepared = await run(self._prepare)
+                self._take(prepared)
             if self._entered_at is None:
                 waited_from = self._clock()
                 if self._must_compile():
                     self._leave = await self.service.compilations.enter(self.admitted.caller, self._compiling)
                 await self.service.admission.enter(self._holder, self._sequences)
                 self._entered_at = self._clock()
-                self.queue_s = self._entered_at - waited_from
+                self.queue_s += self._entered_at - waited_from
             self._send(self.service.pool.take_idle() or await self.service.pool.connect())
         except Exception as error:
             self._failed(error)

@@ -78,7 +78,7 @@ class WrapperService:
             objection=_probe_objection(config),
         )
         self._context_lengths: dict[str, int] = {}
-        self.workbench = Workbench()
+        self.workbench = Workbench(*_bench(config))
         self.turns = Turns(self.loop)
         self.ledger = Ledger(*_memory(config))
         self._seats: Seats[ClientConnection] = Seats(*_seats(config))
@@ -280,6 +280,7 @@ class WrapperService:
         self._learned(self._context_lengths)
         self.admission.resize(new.bounds, new.config.timeouts.queue_s)
         self.compilations.resize(*_compilations(new.config))
+        self.workbench.resize(*_bench(new.config))
         self.ledger.total, self.ledger.per_owner = _memory(new.config)
         self._seats.total, self._seats.per_address = _seats(new.config)
         self._origins = Origins(new.config.gateway_addresses)
@@ -364,6 +365,10 @@ def _probe_objection(config: WrapperConfig) -> Callable[[], str | None]:
 def _compilations(config: WrapperConfig) -> tuple[float, float, int, float]:
     limits, workers = config.limits, config.workers
     return limits.compile_s, limits.compile_total_s / workers, limits.queue // workers, config.timeouts.queue_s
+
+
+def _bench(config: WrapperConfig) -> tuple[int, float]:
+    return max(config.limits.queue // config.workers, 1), config.timeouts.queue_s
 
 
 def _memory(config: WrapperConfig) -> tuple[int, int]:

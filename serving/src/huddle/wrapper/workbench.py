@@ -1,31 +1,81 @@
 """Large bodies are prepared one at a time, in a thread, and between two of them the event loop has as long for itself.
 
 Streams go on beside a thread only where it lets them: what one body may take at once is bounded by `body.effort`, and
-many bodies in a row by the pauses.
+many bodies in a row by the pauses. Callers take turns, so that nobody waits for more than one body of each other.
 """
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from typing import TypeVar
+
+from huddle.wrapper.access.fairness import Holder
+from huddle.wrapper.errors import ErrorType, RequestError
 
 T = TypeVar("T")
 
 
 class Workbench:
-    """One per event loop."""
+    """One per event loop. `each`: the most bodies of one caller in line; `wait_s`: the longest wait for a turn."""
 
-    def __init__(self) -> None:
+    def __init__(self, each: int, wait_s: float) -> None:
+        self.resize(each, wait_s)
         self._thread = ThreadPoolExecutor(1, "workbench")
-        self._turn = asyncio.Lock()
+        self._taken = False
+        self._lines: dict[Holder, deque[asyncio.Future[None]]] = {}  # whose turn is next first
 
-    async def run(self, work: Callable[[], T]) -> T:
-        """Do the work when it is its turn, and give its result back at once."""
-        await self._turn.acquire()
+    def resize(self, each: int, wait_s: float) -> None:
+        """New bounds; who waits goes on with his."""
+        self.each, self.wait_s = each, wait_s
+
+    @asynccontextmanager
+    async def turn(self, caller: Holder) -> AsyncIterator[Callable[[Callable[[], T]], asyncio.Future[T]]]:
+        """Have the bench, and what runs work on it. Raises `RequestError` (429): the line or the wait is too long."""
+        if self._taken:
+            await self._wait(caller)
+        self._taken = True
         loop = asyncio.get_running_loop()
         begun = time.perf_counter()
         try:
-            return await loop.run_in_executor(self._thread, work)
+            yield lambda work: loop.run_in_executor(self._thread, work)
         finally:
-            loop.call_later(time.perf_counter() - begun, self._turn.release)
+            loop.call_later(time.perf_counter() - begun, self._pass_on)
+
+    async def _wait(self, caller: Holder) -> None:
+        if len(self._lines.get(caller, ())) >= self.each:
+            raise _busy(f"{self.each} large bodies of yours wait to be read already")
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._lines.setdefault(caller, deque()).append(turn)
+        try:
+            async with asyncio.timeout(self.wait_s):
+                await turn
+        except BaseException as error:
+            if turn.done() and not turn.cancelled():
+                self._pass_on()  # the turn came as we gave up
+            elif turn in (line := self._lines.get(caller, deque())):
+                line.remove(turn)
+                if not line:
+                    del self._lines[caller]
+            if isinstance(error, TimeoutError):
+                raise _busy(f"this large body could not be read within {self.wait_s:g} s") from None
+            raise
+
+    def _pass_on(self) -> None:
+        """The next caller's turn; his others wait until all have had theirs."""
+        while self._lines:
+            caller = next(iter(self._lines))
+            line = self._lines.pop(caller)
+            turn = line.popleft()
+            if line:
+                self._lines[caller] = line
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._taken = False
+
+
+def _busy(message: str) -> RequestError:
+    return RequestError(429, "engine_busy", message, type=ErrorType.OVERLOADED, retry_after_s=1)

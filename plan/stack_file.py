@@ -11,6 +11,7 @@ from typing import Any
 
 from huddle import yaml_source
 from huddle.errors import Fault, InputError
+from huddle.findings import show
 from plan.settings.service import ServiceSettings
 from plan.settings.validation import parse
 from plan.targets import DEFAULT, TARGETS, Targets
@@ -178,7 +179,7 @@ def from_values(
         raise InputError(*strays)
     target = own.setdefault("target", DEFAULT)
     if not isinstance(target, str) or target not in targets:
-        raise InputError(Fault(file, "target", f"{target!r} is not allowed; allowed: {', '.join(targets)}"))
+        raise InputError(Fault(file, "target", f"{show(target)} is not allowed; allowed: {', '.join(targets)}"))
     model = targets[target].settings
     for name, key in model.outside.items():
         if name in own:

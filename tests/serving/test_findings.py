@@ -64,10 +64,25 @@ def told(content: Any, expected: Any = Whole) -> list[str]:
             "places[0].rooms.a.cuont: is not a known key; did you mean count? allowed: count, target",
         ),
         ({"places": {"a": 1}}, "places: {'a': 1} must be a list: All places."),
+        ({"places": {"a": [None, True]}}, "places: {'a': [null, true]} must be a list: All places."),
+        ({"one": True}, "one: true must be a mapping of settings: One place."),
     ],
 )
 def test_one_sentence(content: Any, expected: str) -> None:
     assert told(content) == [expected]
+
+
+class Bare(_Strict):
+    """A table whose keys need no words."""
+
+    size: int
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"), [({}, "size: is required"), ({"size": "x"}, "size: 'x' must be a whole number")]
+)
+def test_a_name_is_not_said_twice(content: Any, expected: str) -> None:
+    assert told(content, Bare) == [expected]
 
 
 def test_a_document_that_is_a_union_itself() -> None:

@@ -132,8 +132,18 @@ def test_a_wrong_field_is_told_by_file_and_field(
     broken(path, text.replace(field, field.replace(name, f"{name}x"), 1).encode())
     with pytest.raises(InputError, match=rf"{name}: is required") as caught:
         reader(file)(path)
+    assert f"{name}: is required: {name}" not in str(caught.value), "a name is no explanation of itself"
     line = r":\d+" if path.suffix != ".toml" else ""
     assert all(re.match(rf"{re.escape(str(path))}{line}: ", sentence) for sentence in caught.value.sentences)
+
+
+def test_a_row_of_hardware_is_offered_the_keys_that_rows_have(broken: Callable[[Path, bytes | None], None]) -> None:
+    path = ROOT / "serving/src/huddle/data/gpus.yaml"
+    broken(path, path.read_bytes().replace(b"    title:", b"    name: x\n    title:", 1))
+    with pytest.raises(
+        InputError, match=r"gpus\.h100-nvl\.name: is not a known key; did you mean smi-names\? allowed: aliases, band"
+    ):
+        gpus._tables.__wrapped__()
 
 
 def test_a_key_that_stands_twice_is_refused(tmp_path: Path) -> None:

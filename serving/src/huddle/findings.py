@@ -49,7 +49,10 @@ _LONGEST_VALUE = 80
 
 @dataclass(frozen=True)
 class Finding:
-    """One wrong place. `known`: the keys (or words) that may stand there; `description`: of the wrong one's field."""
+    """One wrong place. `known`: the keys (or words) that may stand there; `description`: of the wrong one's field.
+
+    The description is empty where the field has none: its name stands in the path.
+    """
 
     path: KeyPath
     kind: str
@@ -74,12 +77,12 @@ def findings(error: ValidationError, expected: Any) -> tuple[Finding, ...]:
 def sentence(finding: Finding, shown: Callable[[object], str] | None = None) -> str:
     """What is wrong at a place and what would be right. `shown` writes a wrong value, for files that hold keys."""
     value, context = (shown or show)(finding.value), finding.context
-    about = finding.description
+    about = f": {finding.description}" if finding.description else ""
     match finding.kind:
         case "extra_forbidden":
             return f"is not a known key; {hint(str(finding.path[-1]), finding.known)}"
         case "missing":
-            return f"is required: {about}"
+            return f"is required{about}"
         case "union_tag_not_found":
             return f"is required; allowed: {', '.join(map(repr, finding.known))}"
         case "union_tag_invalid":
@@ -87,13 +90,13 @@ def sentence(finding: Finding, shown: Callable[[object], str] | None = None) -> 
         case "enum" | "literal_error":
             return f"{value} is not allowed; allowed: {str(context['expected']).replace(' or ', ', ')}"
         case "string_pattern_mismatch":
-            return f"{value} is not allowed: {about}"  # a pattern says nothing to people: `huddle.forms` has words
+            return f"{value} is not allowed{about}"  # a pattern says nothing to people: `huddle.forms` has words
         case "value_error":
             return _own_words(value, str(context["error"]), finding.value)
         case kind if kind in EXPECTED:
-            return f"{value} {EXPECTED[kind].format(**context)}: {about}"
+            return f"{value} {EXPECTED[kind].format(**context)}{about}"
         case _:
-            return f"{value} is not allowed: {_lower(finding.message)} ({about})"
+            return f"{value} is not allowed: {_lower(finding.message)}{about}"
 
 
 def hint(name: str, known: Iterable[str]) -> str:
@@ -107,10 +110,26 @@ def show(value: object) -> str:
     """A wrong value as an error may show it: short, on one line, and never a private key."""
     if value is None:
         return "is empty; it"
-    text = repr(value) if isinstance(value, str | int | float | list | dict) else repr(str(value))
+    text = written(value)
     if "PRIVATE KEY" in text:
         return "a private key (not shown)"
     return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}... ({len(text)} characters)"
+
+
+def written(value: object) -> str:
+    """A value as a YAML file has it, on one line; text in quotes."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return str(value).lower()
+        case dict():
+            return "{" + ", ".join(f"{written(key)}: {written(item)}" for key, item in value.items()) + "}"
+        case list():
+            return f"[{', '.join(map(written, value))}]"
+        case str() | int() | float():
+            return repr(value)
+    return repr(str(value))
 
 
 def _own_words(shown: str, words: str, value: object) -> str:
@@ -142,8 +161,7 @@ def _finding(detail: ErrorDetails, expected: Any) -> Finding:
     if detail["type"] in {"union_tag_invalid", "union_tag_not_found"}:
         path.append(str(context["discriminator"]).strip("'"))
         value, known = context.get("tag"), tuple(str(tag) for choice in _choices(within) for tag in _tags(choice))
-    name = str(path[-1]) if path else ""
-    return Finding(tuple(path), detail["type"], value, detail["msg"], context, known, description or name)
+    return Finding(tuple(path), detail["type"], value, detail["msg"], context, known, description)
 
 
 def _choices(annotation: Any) -> list[Any]:

@@ -39,13 +39,8 @@ class _Row(BaseModel):
         extra="forbid", frozen=True, validate_by_name=True, alias_generator=lambda name: name.replace("_", "-")
     )
 
-    name: str = ""
-    """The row's key in the file."""
 
-
-class Gpu(_Row):
-    """One GPU type. Bandwidth in 10^9 bytes per second, compute in dense bfloat16 TFLOP/s, both from the data sheet."""
-
+class _GpuRow(_Row):
     title: str
     smi_names: tuple[str, ...]
     memory_mib: int
@@ -58,15 +53,25 @@ class Gpu(_Row):
     aliases: tuple[str, ...] = ()
 
 
-class Fabric(_Row):
-    """A link between GPUs: `points` are (bytes, microseconds) of one all-reduce of two ranks."""
+class Gpu(_GpuRow):
+    """One GPU type. Bandwidth in 10^9 bytes per second, compute in dense bfloat16 TFLOP/s, both from the data sheet."""
 
+    name: str
+
+
+class _FabricRow(_Row):
     title: str
     scope: Scope
     rdma: bool
     source: Source
     points: tuple[tuple[int, float], ...]
     gbit_per_s: float = 0
+
+
+class Fabric(_FabricRow):
+    """A link between GPUs: `points` are (bytes, microseconds) of one all-reduce of two ranks."""
+
+    name: str
 
     def all_reduce_us(self, size: float, ranks: int = 2) -> float:
         """Microseconds for one all-reduce of `size` bytes on every one of `ranks` GPUs.
@@ -123,8 +128,8 @@ def gpu_by_smi_name(title: str) -> Gpu | None:
 class _Tables(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    gpus: dict[str, Gpu]
-    fabrics: dict[str, Fabric]
+    gpus: dict[str, _GpuRow]
+    fabrics: dict[str, _FabricRow]
 
 
 @cache
@@ -132,14 +137,14 @@ def gpus() -> dict[str, Gpu]:
     """All GPUs by name, aliases included; raises InputError for a wrong file."""
     table: dict[str, Gpu] = {}
     for name, row in _tables().gpus.items():
-        table |= dict.fromkeys((name, *row.aliases), row.model_copy(update={"name": name}))
+        table |= dict.fromkeys((name, *row.aliases), Gpu(name=name, **dict(row)))
     return table
 
 
 @cache
 def fabrics() -> dict[str, Fabric]:
     """All fabrics by name; raises InputError for a wrong file."""
-    return {name: row.model_copy(update={"name": name}) for name, row in _tables().fabrics.items()}
+    return {name: Fabric(name=name, **dict(row)) for name, row in _tables().fabrics.items()}
 
 
 @cache

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from huddle.errors import InputError
+from huddle.findings import written
 from huddle.registry import Model
 
 _BUNDLED = Path(__file__).parent / "data" / "models"
@@ -133,10 +134,10 @@ def for_model(model: Model, stores: Sequence[Path] = ()) -> Shape:
     """
     for store in stores:
         config = store / model.store_directory / "config.json"
-        if config.is_file():
+        if config.exists():
             return _adapt(read(config), model)
     bundled = _BUNDLED / model.store_directory / "shape.json"
-    if bundled.is_file():
+    if bundled.exists():
         return _adapt(read(bundled), model)
     looked = [str(store / model.store_directory / "config.json") for store in stores]
     raise ShapeError(
@@ -154,7 +155,8 @@ def read(path: Path) -> Shape:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ShapeError(f"{path}: not a readable JSON file ({error})") from error
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ShapeError(f"{path}: not a readable JSON file ({reason})") from error
     if not isinstance(config, dict):
         raise ShapeError(f"{path}: must be a JSON object")
     return parse(config, origin=str(path))
@@ -175,7 +177,7 @@ def parse(config: Mapping[str, Any], origin: str = "config.json") -> Shape:
             if isinstance(value, int) and not isinstance(value, bool) and value >= least:
                 return value
             if value is not None:
-                raise ShapeError(f"{origin}: {key} must be a whole number of {least} or more, got {value!r}")
+                raise ShapeError(f"{origin}: {key} must be a whole number of {least} or more, got {written(value)}")
         if default is None:
             raise ShapeError(f"{origin}: {keys[0]} is missing; not a decoder-only transformer this planner can count")
         return default

@@ -160,7 +160,7 @@ class TestBadInput:
             (
                 "description: a model",
                 "description: a model\n    tensor-parallel-size: true",
-                ":5: models.base.tensor-parallel-size: must be a whole number from 1 to 64, got True (true/false)",
+                ":5: models.base.tensor-parallel-size: must be a whole number from 1 to 64, got true (true/false)",
             ),
             (
                 "description: a model",

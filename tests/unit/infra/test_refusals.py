@@ -97,6 +97,10 @@ WRONG_REGISTRIES: dict[str, tuple[Callable[[Path], None], str]] = {
         f":8: models.{MODEL}.license: is not a known key; did you mean licence? allowed:",
     ),
     "a list": (written("- a\n"), ":1: the model registry must be a mapping with the key 'models'"),
+    "a section with a typo": (
+        replaced("models:\n", "modles:\n"),
+        ": modles: is not a known key; did you mean models? allowed: models, aliases",
+    ),
     "a wrong section": (written("models: 3\n"), ":1: models: must be a mapping of names, got a number"),
     "a wrong entry": (written(f"models:\n  {MODEL}: 3\n"), f":2: models.{MODEL}: must be a mapping of settings, got"),
     "a wrong type": (
@@ -149,12 +153,29 @@ def spoilt(name: str, content: bytes | None) -> Callable[[Path], None]:
     return change
 
 
+def as_directory(name: str) -> Callable[[Path], None]:
+    def change(data: Path) -> None:
+        path = data / "models" / DIRECTORY / name
+        path.unlink()
+        path.mkdir()
+
+    return change
+
+
 WRONG_FILES: dict[str, tuple[Callable[[Path], None], str]] = {
     "no prompt": (spoilt("system_prompt.txt", None), f"the system prompt of '{MODEL}' is missing; looked for"),
     "an empty prompt": (spoilt("system_prompt.txt", b" \n"), f"the system prompt of '{MODEL}' is empty; write one"),
     "a prompt of bytes": (spoilt("system_prompt.txt", b"\xff"), f"cannot read the system prompt of '{MODEL}' as UTF-8"),
     "no template": (spoilt("chat_template.jinja", None), f"the chat template of '{MODEL}' is missing; looked for"),
     "an empty template": (spoilt("chat_template.jinja", b"\n"), f"the chat template of '{MODEL}' is empty; write one"),
+    "a prompt that is a directory": (
+        as_directory("system_prompt.txt"),
+        f"system_prompt.txt: cannot read the system prompt of '{MODEL}' (Is a directory)",
+    ),
+    "a template that is a directory": (
+        as_directory("chat_template.jinja"),
+        f"chat_template.jinja: cannot read the chat template of '{MODEL}' (Is a directory)",
+    ),
     "a template of bytes": (spoilt("chat_template.jinja", b"\xff"), f"cannot read the chat template of '{MODEL}' as"),
 }
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from huddle import yaml_source
 from huddle.errors import Fault, InputError
-from huddle.findings import Finding, findings, hint, sentence
+from huddle.findings import Finding, findings, hint, sentence, written
 from huddle.registry import reserved, schema
 from huddle.registry.schema import Alias, AliasSpec, Entry, Model, ModelSpec
 
@@ -95,13 +95,14 @@ def load(path: Path | None = None) -> Registry:
         raise RegistryError(
             *document.twice(), document.fault((), "the model registry must be a mapping with the key 'models'")
         )
-    problems = [*document.twice(), *_unknown_sections(document)]
+    strays = list(_unknown_sections(document))
+    problems = [*document.twice(), *strays]
     models, model_problems = _entries(document, "models", ModelSpec, Model)
     aliases, alias_problems = _entries(document, "aliases", AliasSpec, Alias)
     problems += model_problems + alias_problems
-    if not models and not model_problems:
+    if not models and not model_problems and not strays:  # `modles:` would be told twice
         problems.append(document.fault(("models",), "names no model; give at least one"))
-    problems += _cross_checks(document, models, aliases, complete=not model_problems)
+    problems += _cross_checks(document, models, aliases, complete=bool(models) and not model_problems)
     if problems:
         raise RegistryError(*problems)
     return Registry(path, MappingProxyType(models), MappingProxyType(aliases))
@@ -249,5 +250,6 @@ def _kind(value: Any) -> str:
 def _shown(value: Any) -> str:
     if value is None or isinstance(value, dict | list):
         return _kind(value)
-    text = repr(value) if len(repr(value)) <= 60 else repr(value)[:57] + "..."
+    text = written(value)
+    text = text if len(text) <= 60 else text[:57] + "..."
     return f"{text} ({_kind(value)})"

@@ -38,12 +38,7 @@ def read_system_prompt(registry: Registry, served: Served, stores: Sequence[Path
     if name is None:
         return None
     path = _find(registry, served, name, stores, "system prompt")
-    try:
-        text = path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise RegistryError(
-            f"{path}: cannot read the system prompt of {served.name!r} as UTF-8 text ({error})"
-        ) from error
+    text = _text(path, f"the system prompt of {served.name!r}").strip()
     if not text:
         raise RegistryError(f"{path}: the system prompt of {served.name!r} is empty; write one or drop 'system-prompt'")
     return SystemPrompt(text, path)
@@ -59,8 +54,8 @@ def read_model_info(registry: Registry, served: Served, stores: Sequence[Path] =
         return None
     path = _find(registry, served, served.alias.model_info, stores, "model card")
     try:
-        card = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        card = json.loads(_text(path, f"the model card of {served.name!r}"))
+    except ValueError as error:
         raise RegistryError(f"{path}: the model card of {served.name!r} is not JSON ({error})") from error
     if not isinstance(card, dict):
         raise RegistryError(f"{path}: the model card of {served.name!r} must be a JSON object")
@@ -82,18 +77,14 @@ def find_chat_template(registry: Registry, model: Model, directory: Path | None 
         return None
     carried = registry.path.parent / "models" / model.store_directory
     candidates = [folder / model.chat_template for folder in (carried, directory) if folder is not None]
-    path = next((candidate for candidate in candidates if candidate.is_file()), None)
+    path = next((candidate for candidate in candidates if candidate.exists()), None)
     what = f"the chat template of {model.name!r}"
     if path is None:
         raise FileMissingError(
             f"{what} is missing; looked for {', '.join(map(str, candidates))}; put it there, or drop 'chat-template' "
             "from the registry to use the tokenizer's own"
         )
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise RegistryError(f"{path}: cannot read {what} as UTF-8 text ({error})") from error
-    if not text.strip():
+    if not _text(path, what).strip():
         raise RegistryError(f"{path}: {what} is empty; write one, or drop 'chat-template' to use the tokenizer's own")
     return path
 
@@ -102,7 +93,16 @@ def _find(registry: Registry, served: Served, name: str, stores: Sequence[Path],
     below = Path(served.entry.store_directory) / name
     candidates = [store / below for store in (*stores, registry.path.parent / "models")]
     for candidate in candidates:
-        if candidate.is_file():
+        if candidate.exists():
             return candidate
     looked = ", ".join(str(candidate) for candidate in candidates)
     raise FileMissingError(f"the {what} of {served.name!r} is missing; looked for {looked}; put it there")
+
+
+def _text(path: Path, what: str) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise RegistryError(f"{path}: cannot read {what} ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        raise RegistryError(f"{path}: cannot read {what} as UTF-8 text ({error})") from error

@@ -21,7 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from huddle.wrapper.access.auth import new_key
 from huddle.wrapper.body.caps import Caps
-from huddle.wrapper.body.effort import INLINE_NS, MOST_NS, effort_ns
+from huddle.wrapper.body.effort import MOST_NS, effort_ns, prepared_at_once
 from huddle.wrapper.body.prepare import Preparer, Served
 from huddle.wrapper.body.prompts import Prompt
 from huddle.wrapper.body.strictjson import parse_object
@@ -522,10 +522,22 @@ async def test_f16_many_values_are_prepared_beside_the_loop_whatever_their_bytes
     monkeypatch.setattr(Exchange, "_prepare", spy)
     body = listed('"#"', values)
     assert len(body) < 256 * 1024
-    assert (effort_ns(body) <= INLINE_NS) == inline
+    assert prepared_at_once(body) == inline
     answer = await wrapper.http.post("/v1/chat/completions", content=body, headers={"content-type": "application/json"})
     assert answer.status_code == 200
     assert seen == [inline]
+
+
+@pytest.mark.parametrize("written", ["{}", "[]", "\\u007b\\u007D", '\\"a\\":0'])
+def test_schemas_in_texts_are_read_beside_the_loop(written: str) -> None:
+    text = ",".join([written] * 12_000)
+    body = b'{"structured_outputs":{"a":[{"json":"{\\"x\\":[' + text.encode() + b']}"}]}}'
+    assert not prepared_at_once(body)
+
+
+def test_prose_is_read_at_once() -> None:
+    prose = "Once upon a time, there was a model: it read (and wrote) all day long. " * 1_500
+    assert prepared_at_once(json.dumps({"messages": [{"role": "user", "content": prose}]}).encode())
 
 
 def test_effort_sees_through_escapes() -> None:

@@ -194,7 +194,7 @@ class LimitsConfig(Section):
     schema_depth: int = Field(
         64, ge=1, description="Nesting of a field with schemas, through references; of groups in a regular expression."
     )
-    schema_objects: int = Field(10_000, ge=1, description="JSON objects in one such field.")
+    schema_objects: int = Field(10_000, ge=1, description="JSON objects and lists in one such field.")
     schema_properties: int = Field(3_000, ge=1, description="Properties in the schemas of one field together.")
     schema_choices: int = Field(4_000, ge=1, description="Entries of enum and choice in one field together.")
     schema_alternatives: int = Field(

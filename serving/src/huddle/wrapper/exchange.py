@@ -15,7 +15,7 @@ from huddle.wrapper.access.admission import Admission
 from huddle.wrapper.access.compilation import Compilations, Leave
 from huddle.wrapper.access.limits import Arrival, LimitError, Reservation, Subscriber
 from huddle.wrapper.body.compile_cost import Compiling
-from huddle.wrapper.body.effort import INLINE_NS, effort_ns
+from huddle.wrapper.body.effort import prepared_at_once
 from huddle.wrapper.body.prepare import Prepared
 from huddle.wrapper.engine import errors as engine_errors
 from huddle.wrapper.engine.answers import Judge
@@ -133,7 +133,7 @@ class Exchange:
         if self._ended:
             return
         try:
-            if self.bytes_in <= _THREAD_BYTES and effort_ns(self._body) <= INLINE_NS:
+            if self.bytes_in <= _THREAD_BYTES and prepared_at_once(self._body):
                 self._take(self._prepare())
                 if not self._must_compile() and self.service.admission.try_enter(self._holder, self._sequences):
                     self._entered_at = self._clock()

@@ -37,6 +37,20 @@ def effort_ns(body: bytes) -> int:
     return quotes + _count(_outside_texts(body)) + len(body) // _BYTES_PER_NS
 
 
+def prepared_at_once(body: bytes) -> bool:
+    """Whether a body takes so little that the event loop does it, whatever its texts hold."""
+    return effort_ns(body) <= INLINE_NS and most_ns_in_texts(body) <= INLINE_NS
+
+
+def most_ns_in_texts(body: bytes) -> int:
+    """Nanoseconds at most, if the texts of a body hold JSON, too, which the judge of schemas reads. Prose is cheap."""
+    return (
+        body.count(b",") * _DECIMAL_NS
+        + (body.count(b":") + body.count(rb"\u00")) * _KEY_NS
+        + sum(map(body.count, (b"{", b"[", rb"\u005", rb"\u007"))) * _CONTAINER_NS
+    )
+
+
 def holds_digits(body: bytes, count: int) -> bool:
     """Whether so many digits stand in a row anywhere, also in texts. A tenth of the time that `re` takes."""
     return body.translate(_ZEROS).find(b"0" * count) >= 0

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 from huddle.wrapper.body.ambiguity import is_ambiguous_grammar, is_ambiguous_regex
 from huddle.wrapper.body.caps import Caps
 from huddle.wrapper.body.compile_cost import Cost
+from huddle.wrapper.body.effort import MOST_NS, most_ns_in_texts
 from huddle.wrapper.body.grammars import rules_of, says_nothing
 from huddle.wrapper.body.strictjson import parse_object, serialise
 from huddle.wrapper.errors import RequestError, bad_request
@@ -80,6 +81,7 @@ class _Judge:
     alternatives: int = 0
     items: int = 0
     repetitions: int = 0
+    effort_ns: int = 0  # of reading the schemas that stand in texts
     cost: Cost = field(default_factory=Cost)
     nested: dict[int, int] = field(default_factory=dict)  # by a walked schema's id: how many items it allows, at most
     same_place: dict[int, list[int]] = field(default_factory=dict)
@@ -93,6 +95,7 @@ class _Judge:
         if depth > self.caps.schema_depth:
             raise _over(where, f"is {depth} levels deep", self.caps.schema_depth)
         if isinstance(node, list):
+            self.objects = self._total(where, "objects and lists", self.objects + 1, self.caps.schema_objects)
             return self._walk_each(enumerate(node), where, depth + 1, parent)
         key = id(node)
         if parent is not None:
@@ -100,7 +103,7 @@ class _Judge:
         if key in self.nested:  # walked, or being walked: a loop by way of items or properties is a tree
             return self.nested[key]
         self.nested[key] = 1
-        self.objects = self._total(where, "objects", self.objects + 1, self.caps.schema_objects)
+        self.objects = self._total(where, "objects and lists", self.objects + 1, self.caps.schema_objects)
         repeats, inside, root = 1, 1, self.root
         for name, value in node.items():
             kind = type(value)
@@ -251,8 +254,12 @@ class _Judge:
     def _parsed(self, text: str, at: Place) -> dict[str, Any]:
         if len(text) > self.caps.schema_bytes:
             raise _over(at, f"has {len(text)} characters", self.caps.schema_bytes)
+        encoded = text.encode(errors="replace")
+        self.effort_ns += most_ns_in_texts(encoded)
+        if self.effort_ns > MOST_NS:
+            raise bad_request("value_too_large", f"'{_place(at)}' brings too many values in texts", _field(at))
         try:
-            value = parse_object(text.encode(errors="replace"), self.caps.depth)
+            value = parse_object(encoded, self.caps.depth)
         except RequestError:
             raise _invalid(at, "is not a JSON object") from None
         self.parsed.append(value)

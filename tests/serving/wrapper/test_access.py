@@ -5,7 +5,7 @@ import json
 import httpx
 import pytest
 
-from huddle.wrapper.access.auth import Keyring, cache_salt, new_key, read_backend_keys
+from huddle.wrapper.access.auth import Caller, Keyring, Via, cache_salt, new_key, read_backend_keys
 from huddle.wrapper.config import ConfigError, ProductConfig
 from huddle.wrapper.http.http1 import Head
 
@@ -243,3 +243,21 @@ def test_salts_depend_on_the_secret() -> None:
     keyring = Keyring(["k" * 20], {"p": ProductConfig()}, authentication=True)
     caller = keyring.identify(Head(headers={b"x-backend-key": b"k" * 20, b"x-huddle-product": b"p"}))
     assert cache_salt(b"one", caller) != cache_salt(b"two", caller)
+
+
+def test_a_key_and_a_tenant_of_the_same_name_are_two_callers() -> None:
+    own, tenant = Caller(Via.OWN_KEY, "team", "alice"), Caller(Via.GATEWAY, "team", "alice")
+    assert own.holder != tenant.holder
+    assert cache_salt(b"secret", own) != cache_salt(b"secret", tenant)
+
+
+def test_long_names_of_tenants_stay_apart() -> None:
+    keyring = Keyring(["k" * 16], {}, authentication=True)
+
+    def tenant(name: str) -> str:
+        return keyring.identify(Head(headers={b"x-backend-key": b"k" * 16, b"x-huddle-tenant": name.encode()})).tenant
+
+    names = [tenant("t" * 128 + end) for end in ("", "a", "b")]
+    assert len({*names, *map(tenant, names)}) == 6
+    assert all(len(name) <= 128 for name in names)
+    assert tenant("alice") == "alice"

@@ -110,7 +110,7 @@ class Exchange:
         self.first_byte_at: float | None = None
         self._body = body
         self._clock = service.clock
-        self._holder = (admitted.caller.product, admitted.caller.tenant)
+        self._holder = admitted.caller.holder
         self._sequences = 1
         self._reservation: Reservation | None = None
         self._leave: Leave | None = None

@@ -146,7 +146,7 @@ class WrapperService:
         subscriber = self._subscriber(caller) if caller.via is Via.OWN_KEY and route in ENGINE_ROUTES else None
         arrival = None if subscriber is None else self._arrival(subscriber, caller)
         self._seats.busy(connection)
-        connection.holding.belongs_to((caller.product, caller.tenant))
+        connection.holding.belongs_to(caller.holder)
         key = backend_key(head) if caller.via is Via.GATEWAY else ""
         return Admitted(route, caller, _request_id(head), self.runtime, subscriber, arrival, key)
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from huddle import whole_file
 from huddle.headers import BACKEND_KEY_HEADER, PRODUCT_HEADER, TENANT_HEADER
+from huddle.wrapper.access.fairness import Holder
 from huddle.wrapper.config import BACKEND_KEYS_CREDENTIAL, ConfigError, ProductConfig
 from huddle.wrapper.errors import ErrorType, RequestError
 from huddle.wrapper.http.http1 import Head
@@ -42,6 +43,11 @@ class Caller:
     via: Via
     product: str = ""
     tenant: str = ""
+
+    @property
+    def holder(self) -> Holder:
+        """Whose account it is: a key's holder is not the gateway's tenant of the same name."""
+        return self.product, f"{self.via}\0{self.tenant}" if self.via is Via.OWN_KEY else self.tenant
 
 
 class Keyring:
@@ -92,7 +98,7 @@ class Keyring:
 
     def _from_gateway(self, head: Head, via: Via) -> Caller:
         product = head.text(_PRODUCT) or ""
-        tenant = (head.text(_TENANT) or product)[:_TENANT_CHARS_MAX]
+        tenant = _short(head.text(_TENANT) or product)
         if product and product not in self._products:
             raise RequestError(403, "unknown_product", "this product is not configured here", type=ErrorType.PERMISSION)
         return Caller(via, product, tenant)
@@ -139,11 +145,11 @@ def new_key() -> tuple[str, str]:
 
 @lru_cache(maxsize=4_096)
 def cache_salt(secret: bytes, caller: Caller) -> str:
-    """The prefix-cache salt of a caller: same tenant, same salt; nobody can guess another's.
+    """The prefix-cache salt of a caller: same tenant by the same way, same salt; nobody can guess another's.
 
     Without it, a cached prefix of one tenant answers faster for another who guesses it (CVE-2025-46570).
     """
-    name = "\0".join((caller.product, caller.tenant)).encode()
+    name = "\0".join((caller.via, caller.product, caller.tenant)).encode()
     return hmac.new(secret, name, hashlib.sha256).hexdigest()[:32]
 
 
@@ -158,6 +164,13 @@ def keyed_hash(backend_key: str, prompt_sha256: str) -> str:
     `cloud_init.huddle_apply.services.readiness`, which cannot import this, expects the same.
     """
     return hmac.digest(backend_key.encode(), prompt_sha256.encode(), "sha256").hex()
+
+
+def _short(tenant: str) -> str:
+    """A long name's beginning and the hash of it all, so that no two become one."""
+    if len(tenant) < _TENANT_CHARS_MAX:
+        return tenant
+    return f"{tenant[: _TENANT_CHARS_MAX - 65]}#{_digest(tenant).hex()}"
 
 
 def _digest(key: str) -> bytes:

@@ -229,6 +229,43 @@ async def test_whoever_waits_for_the_same_schema_goes_when_it_is_answered() -> N
 
 
 @pytest.mark.anyio
+async def test_cheap_ones_pass_one_that_does_not_fit_the_total_but_not_for_ever() -> None:
+    compilations = Compilations(10, 10, 100, 60)
+    first = await compilations.enter(A, Compiling(b"1", 6))
+    large = asyncio.create_task(compilations.enter(B, Compiling(b"2", 9)))
+    await asyncio.sleep(0)
+    passed = 0
+    while passed < 100:
+        small = asyncio.create_task(compilations.enter(C, Compiling(b"3", 1)))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        if not small.done():
+            small.cancel()
+            break
+        passed += 1
+        leave = small.result()
+        assert leave
+        leave.end()
+    assert 0 < passed < 100
+    assert first
+    first.end()
+    assert await large is not None
+
+
+@pytest.mark.anyio
+async def test_what_the_engine_does_not_keep_needs_leave_each_time() -> None:
+    numbers = {f"a{i}": {"type": "integer", "multipleOf": 3} for i in range(400)}
+    compiling = prepared(**schema({"type": "object", "properties": numbers})).compiling
+    assert compiling
+    compilations = Compilations(10, 10, 10, 60)
+    leave = await compilations.enter(A, compiling)
+    assert leave
+    leave.answered()
+    assert compilations.total == 0
+    assert compilations.needs_leave(compiling)
+
+
+@pytest.mark.anyio
 async def test_a_wait_ends_in_a_429_with_a_time() -> None:
     compilations = Compilations(10, 10, 10, 0.01)
     await compilations.enter(A, Compiling(b"1", 8))
@@ -377,6 +414,51 @@ async def test_the_first_byte_of_a_stream_ends_the_compiling(wrapper: Wrapper) -
     more.set()
     await wrapper.until(lambda: wrapper.service.compilations.total == 0)
     task.cancel()
+
+
+FAILED_EVENTS = {
+    "/v1/chat/completions": b'data: {"error": {"message": "x", "code": 500}}\n\n',
+    "/v1/responses": b'data: {"type": "response.failed", "response": {"error": {"code": "x", "message": "x"}}}\n\n',
+}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("path", FAILED_EVENTS)
+async def test_an_error_in_a_stream_teaches_nothing(wrapper: Wrapper, path: str) -> None:
+    async def script(_request: Received, reply: Reply) -> None:
+        await reply.stream_head()
+        await reply.chunk(FAILED_EVENTS[path] + b"data: [DONE]\n\n")
+        await reply.closed_by_peer()
+
+    wrapper.engine.script = script
+    asked: dict[str, Any] = {"model": "tiny", "messages": USER, "stream": True, **lengths(1, 100)}
+    if path == "/v1/responses":
+        text = {"format": {"type": "json_schema", "name": "x", "schema": {"type": "string", "maxLength": 100}}}
+        asked = {"model": "tiny", "input": "hi", "stream": True, "text": text}
+    task = asyncio.create_task(wrapper.http.post(path, json=asked))
+    await wrapper.until(lambda: len(wrapper.engine.completions) == 1)
+    await asyncio.sleep(0.1)
+    task.cancel()
+    assert not wrapper.service.compilations._known
+    assert wrapper.service.compilations.total > 1  # it may compile on
+
+
+@pytest.mark.anyio
+async def test_an_engine_that_fails_is_charged_and_one_that_breaks_is_not(wrapper: Wrapper) -> None:
+    async def failing(_request: Received, reply: Reply) -> None:
+        await reply.json({"error": {"message": "x", "code": 500}}, 500)
+
+    wrapper.engine.script = failing
+    assert (await wrapper.chat(**lengths(1, 100))).status_code == 500
+    charged = wrapper.service.compilations.total
+    assert charged > 1
+
+    async def breaking(_request: Received, reply: Reply) -> None:
+        reply.reset()
+
+    wrapper.engine.script = breaking
+    assert (await wrapper.chat(**lengths(1, 90))).status_code == 502
+    assert wrapper.service.compilations.total == pytest.approx(charged)
 
 
 @pytest.mark.anyio

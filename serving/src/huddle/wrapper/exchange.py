@@ -154,11 +154,11 @@ class Exchange:
                 self._take(prepared)
             if self._entered_at is None:
                 waited_from = self._clock()
-                if self._must_compile():
-                    self._leave = await self.service.compilations.enter(self.admitted.caller, self._compiling)
                 await self.service.admission.enter(self._holder, self._sequences)
                 self._entered_at = self._clock()
-                self.queue_s += self._entered_at - waited_from
+                if self._must_compile():  # with a place: leave that waits for one would keep others waiting
+                    self._leave = await self.service.compilations.enter(self.admitted.caller, self._compiling)
+                self.queue_s += self._clock() - waited_from
             self._send(self.service.pool.take_idle() or await self.service.pool.connect())
         except Exception as error:
             self._failed(error)
@@ -228,8 +228,7 @@ class Exchange:
         self._let_go()  # now the request is never sent again
         if head.status != 200:
             self.first_byte_at = now
-            if self._leave is not None:
-                self._leave.end()
+            self._compiling_failed(head.status)
             self._error = _EngineError(head.status, head.headers.get(b"retry-after"))
             if not engine_errors.body_matters(head.status):
                 self._refuse_for_engine(self._error)
@@ -259,6 +258,12 @@ class Exchange:
             return  # the client's answer begins once this one is whole and judged
         self.overhead_s += self._clock() - now
         self.connection.start_response(head.status, headers + self.own_headers(), length)
+
+    def _compiling_failed(self, status: int) -> None:
+        """Nothing is learnt. What the engine has refused is over; where it has failed, only time ends it."""
+        if self._leave is not None and status < 500:
+            self._leave.end()
+        self._leave = None
 
     def _judge(self) -> Judge:
         admitted, prepared, address = self.admitted, self.prepared, self.service.pool.address
@@ -304,8 +309,6 @@ class Exchange:
         if self._error is not None:
             self._refuse_for_engine(self._error)
             return
-        if self._leave is not None:
-            self._leave.answered()
         meter = self._meter
         if isinstance(meter, PlainMeter):
             if meter.size <= _THREAD_BYTES:
@@ -361,6 +364,8 @@ class Exchange:
             self.service.metrics.retries.inc()
             self._task = self.service.loop.create_task(self._again())
             return
+        if self._leave is not None:
+            self._leave.end()
         self._upstream_fault(refusal)
 
     def _let_go(self) -> None:
@@ -453,6 +458,7 @@ class Exchange:
         refusal = engine_errors.translate_event(event, self.admitted.route, moved=self._prompted)
         of(self.service.metrics.refusals, refusal.code).inc()
         self._note_engine_error(self.status, refusal, len(event))
+        self._compiling_failed(refusal.status)
         return refusal.event()
 
     @property
@@ -492,8 +498,11 @@ class Exchange:
             self._upstream = None
         if self._task is not None:
             self._task.cancel()
-        if self._leave is not None and self._sent_at is None:
-            self._leave.end()
+        if self._leave is not None:
+            if how is End.DONE:
+                self._leave.answered()
+            elif self._sent_at is None:
+                self._leave.end()
         if self._entered_at is not None:
             self.service.admission.leave(self._holder, self._sequences, now - self._entered_at)
         usage = self._meter.usage

@@ -364,7 +364,8 @@ def _probe_objection(config: WrapperConfig) -> Callable[[], str | None]:
 
 def _compilations(config: WrapperConfig) -> tuple[float, float, int, float]:
     limits, workers = config.limits, config.workers
-    return limits.compile_s, limits.compile_total_s / workers, limits.queue // workers, config.timeouts.queue_s
+    each_s, total_s = limits.compile_s / workers, limits.compile_total_s / workers
+    return each_s, total_s, limits.queue // workers, config.timeouts.queue_s
 
 
 def _bench(config: WrapperConfig) -> tuple[int, float]:

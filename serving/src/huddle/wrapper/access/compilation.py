@@ -17,6 +17,7 @@ from huddle.wrapper.errors import ErrorType, RequestError
 
 _KNOWN_MOST: Final = 512
 _WAITING_EACH: Final = 16  # requests of one caller
+_PASSED_MOST: Final = 8  # requests that may pass one that waits for room in the total
 _PATIENCE: Final = 2  # estimated times that leave lasts when no answer ends it: cores are shared
 _RETRY_MAX_S: Final = 60
 
@@ -39,7 +40,8 @@ class Leave:
 
     def answered(self) -> None:
         """The engine has compiled it."""
-        self.compilations.learn(self.compiling.key)
+        if self.compiling.kept:
+            self.compilations.learn(self.compiling.key)
         self.end()
 
     def end(self) -> None:
@@ -55,6 +57,7 @@ class Leave:
 class _Waiting:
     caller: Caller
     compiling: Compiling
+    passed_by: int = 0
     turn: asyncio.Future[Leave | None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
@@ -127,15 +130,22 @@ class Compilations:
         self._call()
 
     def _call(self) -> None:
-        """Let those go whose turn it is: in order, past those whose own caller has enough under way."""
+        """Let those go whose turn it is: in order, past those whose own caller has enough under way.
+
+        A few may also pass the first that does not fit the total; then all wait until it does.
+        """
+        passed: _Waiting | None = None
         for waiting in tuple(self._waiting):
             caller, cost_s = waiting.caller, waiting.compiling.cost_s
             if caller in self._each and self._each_s[caller] + cost_s > self.each_s:
                 continue
             if self._each and self.total + cost_s > self.total_s:
-                return
-            self._waiting.remove(waiting)
-            _tell(waiting, self._give(caller, waiting.compiling))
+                passed = passed or waiting
+            elif passed is None or passed.passed_by < _PASSED_MOST:
+                if passed is not None:
+                    passed.passed_by += 1
+                self._waiting.remove(waiting)
+                _tell(waiting, self._give(caller, waiting.compiling))
 
     def _give(self, caller: Caller, compiling: Compiling) -> Leave:
         self.total += compiling.cost_s

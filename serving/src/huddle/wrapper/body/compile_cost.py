@@ -2,7 +2,8 @@
 
 Seconds of one core for a vocabulary of 128,000, measured with xgrammar 0.2.7 and 0.2.8 (vLLM 0.26.0, 0.32.0), which
 differ by 5 %: `{"maxLength": 100}` 3.1, `[a-z]{1,100}` 1.0, hundred times `[a-z]+` in an expression 0.27, a grammar of
-500 short rules 29, 800 optional properties 1.9, 4,000 short texts of an enum 0.06, an object of ten texts 0.03, `a?` hundred times 1.5. In vLLM
+500 short rules 29, 800 optional properties 1.9, 4,000 short texts of an enum 0.06, an object of ten texts 0.03,
+hundred times `a?` 1.5 and two hundred times 6.8. In vLLM
 0.32.0: 2,000 and 4,000 choices of 52 characters that begin alike 3.2 and 9.5, 4,000 of 22 characters 0.9. Objects with
 `multipleOf` (llguidance, vocabulary of 260), 1,000 and 3,000 in an `anyOf`: 1.7 and 8.9.
 """
@@ -35,10 +36,11 @@ _OPTIONAL: Final = re.compile(r"(?<!\()\?|\*|\{\s*[0,]|\|\)|\((?:\?:)?\||\|\|")
 
 @dataclass(frozen=True, slots=True)
 class Compiling:
-    """Something to compile: a digest of it, and the estimated seconds."""
+    """Something to compile: a digest of it, estimated seconds, and whether the engine keeps what it has compiled."""
 
     key: bytes
     cost_s: float
+    kept: bool = True
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""The signs of a grammar: what is quoted in it, what is a comment, and the rest. GBNF, and Lark's regexes and comments."""
+"""The signs of a grammar: texts, comments and the rest. Reads GBNF, and of Lark its expressions and comments."""
 
 import re
 from typing import Final

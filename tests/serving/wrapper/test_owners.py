@@ -403,6 +403,15 @@ TestChairs = Chairs.TestCase
 TestChairs.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)
 
 
+def test_a_gateways_ipv4_network_may_be_written_as_ipv6() -> None:
+    origins = Origins([ip_network("::ffff:10.0.0.0/120")])
+    assert [origins.of((host, 1)).trusted for host in ("10.0.0.7", "::ffff:10.0.0.7", "10.0.1.7")] == [
+        True,
+        True,
+        False,
+    ]
+
+
 def test_origins() -> None:
     origins = Origins([ip_network("10.1.0.0/24"), ip_network("fd00::/64")])
     assert origins.of(("10.1.0.7", 1)) == Origin("10.1.0.7", trusted=True)

@@ -13,6 +13,7 @@ from typing import Final, Generic, TypeVar
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1"})  # one address: another of 127.0.0.0/8 is not by chance
 _IPV6_PREFIX: Final = 64  # what one customer usually has, to choose addresses from
+_MAPPED_PREFIX: Final = 96  # ::ffff:0:0/96 holds all of IPv4
 _KEPT: Final = 8  # one seat of so many is for trusted addresses
 
 T = TypeVar("T")
@@ -34,7 +35,7 @@ class Origins:
     """Tells origins by a socket's peer name."""
 
     def __init__(self, trusted: Sequence[Network]) -> None:
-        self._trusted = tuple(trusted)
+        self._trusted = tuple(map(_unmapped, trusted))
         self._of_host = lru_cache(4_096)(self._judge)
 
     def of(self, peer: object) -> Origin:
@@ -49,6 +50,15 @@ class Origins:
         if isinstance(address, ipaddress.IPv6Address):
             return Origin(str(ipaddress.ip_network((address, _IPV6_PREFIX), strict=False)), trusted)
         return Origin(str(address), trusted)
+
+
+def _unmapped(network: Network) -> Network:
+    """An IPv4 network that is written as IPv6 (`::ffff:10.0.0.0/120`), as the addresses in it are judged."""
+    if isinstance(network, ipaddress.IPv6Network) and network.prefixlen >= _MAPPED_PREFIX:
+        address = network.network_address.ipv4_mapped
+        if address is not None:
+            return ipaddress.IPv4Network((address, network.prefixlen - _MAPPED_PREFIX))
+    return network
 
 
 class Seats(Generic[T]):

@@ -6,7 +6,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateNotFound, select_autoescape
+
+from huddle import data_file
+from huddle.errors import Fault, InputError
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -28,11 +31,15 @@ def render(template: str, **values: Any) -> str:
     """Fill in `templates/<template>`.
 
     Raises:
+        InputError: the file, or one that it includes, is missing.
         jinja2.UndefinedError: the template asks for a value that was not given.
     """
-    return environment(TEMPLATES).get_template(template).render(**values)
+    try:
+        return environment(TEMPLATES).get_template(template).render(**values)
+    except TemplateNotFound as error:
+        raise InputError(Fault(str(TEMPLATES / str(error.name)), "", "this file of the program is missing")) from None
 
 
 def text(file: str) -> str:
-    """A file of `templates/` that goes to the node as it is."""
-    return (TEMPLATES / file).read_text(encoding="utf-8")
+    """A file of `templates/` that goes to the node as it is; raises InputError where it cannot be read."""
+    return data_file.text(TEMPLATES / file)

@@ -14,7 +14,7 @@ A file is a template: `$name` in an attribute or a text is a value (an attribute
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
+from pathlib import Path
 from string import Template
 
 from lxml import etree
@@ -22,6 +22,7 @@ from lxml import etree
 from gateway_policies.entities import Entity, KeyParameter
 from gateway_policies.rules import violations
 from gateway_policies.source import PolicyFault, lines, read
+from huddle import data_file
 from huddle.errors import InputError
 from plan.model_gateway import GatewayPlan, GatewayProduct
 
@@ -106,6 +107,7 @@ def render(name: str, values: Values, parts: Parts | None = None) -> str:
     """The canonical text of a policy file with its placeholders filled in.
 
     Raises:
+        InputError: the file cannot be read.
         PolicyError: a placeholder has no value, a value no placeholder, or the policy breaks one of `policy_rules`.
     """
     return fill(_text_of(name), name, values, parts)
@@ -137,7 +139,7 @@ def _file(name: str) -> etree._Element:
 
 
 def _text_of(name: str) -> str:
-    return (files("gateway_policies") / "xml" / name).read_text(encoding="utf-8")
+    return data_file.text(Path(__file__).parent / "xml" / name)
 
 
 def _filled(root: etree._Element, name: str, values: Values, parts: Parts) -> etree._Element:

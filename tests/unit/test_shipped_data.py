@@ -6,6 +6,7 @@ The files are found: one that is new needs a line in READERS.
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatch
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from cloud_init import templating
 from cloud_init.bundle import wheel
 from components import alert_rules
 from gateway_policies import openapi
@@ -164,9 +166,32 @@ def test_a_shape_that_there_is_not_is_told_by_file_and_field(
 
 @pytest.mark.parametrize(
     "file",
-    ["serving/pyproject.toml", "gateway_policies/openapi.json", "components/alerts.yaml", "components/workbook.json"],
+    [
+        "serving/pyproject.toml",
+        "gateway_policies/openapi.json",
+        "gateway_policies/xml/errors.xml",
+        "components/alerts.yaml",
+        "components/workbook.json",
+        "infra/reports/data/prices.yaml",
+        "infra/reports/data/durations.yaml",
+        "serving/src/huddle/data/engine_fields.yaml",
+        f"serving/src/huddle/data/engine/vllm-{versions.load().engine.vllm}.json",
+        "cloud_init/templates/bin/huddle",
+    ],
 )
-def test_what_stops_the_program_stops_validate(file: str, broken: Callable[[Path, bytes | None], None]) -> None:
-    broken(ROOT / file, b"[")
+def test_what_stops_program_commands_or_nodes_stops_validate(
+    file: str, broken: Callable[[Path, bytes | None], None]
+) -> None:
+    for cached in (engine.pinned, fields._data, cost.load_prices, durations.load):
+        cached.cache_clear()
+    broken(ROOT / file, None)
     with pytest.raises(InputError, match=Path(file).name):
+        program.load_plan("dev")
+
+
+def test_a_missing_template_of_the_nodes_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    shutil.copytree(templating.TEMPLATES, tmp_path / "templates")
+    (tmp_path / "templates/units/sandbox.j2").unlink()
+    monkeypatch.setattr(templating, "TEMPLATES", tmp_path / "templates")
+    with pytest.raises(InputError, match=r"templates/units/sandbox\.j2: this file of the program is missing"):
         program.load_plan("dev")

@@ -47,10 +47,13 @@ def complete(plan: AzurePlan, read: tuple[PolicyFragmentPlan, ...]) -> AzurePlan
 
 
 def check(plan: AzurePlan) -> None:
-    """Bundle, day 0, scripts and policies, with their limits."""
+    """Bundle, day 0, scripts and policies, with their limits; and the data that commands and nodes read later."""
+    from huddle.wrapper.body import fields  # noqa: PLC0415
+    from infra.reports import cost, durations  # noqa: PLC0415
     from infra.targets.azure import artifacts  # noqa: PLC0415 - reads policies and wheel, which few commands need
 
-    artifacts.make(plan)
+    for read in (cost.load_prices, durations.load, fields.sections, lambda: artifacts.make(plan)):
+        read()
 
 
 def deploy(plan: AzurePlan) -> None:

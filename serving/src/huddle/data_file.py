@@ -33,6 +33,20 @@ def load(path: Path, kind: type[T]) -> T:
     return checked
 
 
+def text(path: Path) -> str:
+    """A text file of the program, such as a template.
+
+    Raises:
+        InputError: it cannot be read, or is not UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(Fault(str(path), "", f"cannot read {_WHAT} ({error.strerror or error})")) from error
+    except UnicodeDecodeError as error:
+        raise InputError(Fault(str(path), "", f"{_WHAT} is not UTF-8 text: {error}")) from error
+
+
 def _content(path: Path) -> Any:
     parse = _PARSERS.get(path.suffix)
     if parse is None:
@@ -40,10 +54,9 @@ def _content(path: Path) -> Any:
         if twice := document.twice():
             raise InputError(*twice)
         return document.data
+    content = text(path)
     try:
-        return parse(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(Fault(str(path), "", f"cannot read {_WHAT} ({error.strerror or error})")) from error
+        return parse(content)
     except ValueError as error:  # the parsers' words name line and column
         raise InputError(Fault(str(path), "", f"{_WHAT} is not {path.suffix[1:].upper()}: {error}")) from error
 

@@ -176,6 +176,10 @@ WRONG_FILES: dict[str, tuple[Callable[[Path], None], str]] = {
         as_directory("chat_template.jinja"),
         f"chat_template.jinja: cannot read the chat template of '{MODEL}' (Is a directory)",
     ),
+    "a template that is no Jinja": (
+        spoilt("chat_template.jinja", b"a\n{% if x %}"),
+        f"the chat template of '{MODEL}' is not Jinja: Unexpected end of template.",
+    ),
     "a template of bytes": (spoilt("chat_template.jinja", b"\xff"), f"cannot read the chat template of '{MODEL}' as"),
 }
 
@@ -191,7 +195,31 @@ def test_a_wrong_file_of_a_model_is_refused_before_anything_is_created(data: Pat
     code, out, _ = run(main.main, "validate", "-s", "dev", "--json")
     (fault,) = json.loads(out)["faults"]
     assert code == ExitCode.BAD_INPUT and sentence in fault["message"]
-    assert sentence in run(cli.main, "models", "validate")[2]
+    assert sentence in run(cli.main, "models", "validate")[2] or "is not Jinja" in sentence, "nodes have no Jinja"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--foo", "has no option --foo"),
+        ("--tool-call-parser, nope", "does not know --tool-call-parser nope; it knows "),
+    ],
+)
+def test_options_that_the_pinned_engine_lacks_are_refused(data: Path, run: Run, words: str, said: str) -> None:
+    replaced("extra-args: [--enable", f"extra-args: [{words}, --enable")(data)
+    for command in COMMANDS:
+        code, out, err = run(main.main, *command, "-s", "dev")
+        assert (code, out, err.count("\n")) == (2, "", 1), err
+        assert f"models.yaml: models.{MODEL}.extra-args: vLLM " in err and said in err
+    for command in (("models", "validate"), ("plan", MODEL)):
+        code, _, err = run(cli.main, *command)
+        assert code == ExitCode.BAD_INPUT and said in err
+
+
+def test_tags_that_transformers_adds_to_jinja_pass(data: Path) -> None:
+    text = b"{% for m in messages %}{% generation %}{{ m }}{% endgeneration %}{% break %}{% endfor %}"
+    spoilt("chat_template.jinja", text)(data)
+    assert program.load_plan("dev").nodes
 
 
 def test_with_json_every_command_tells_its_faults_in_one_shape(run: Run) -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from huddle import data_file
+from huddle import data_file, versions
+from huddle.errors import Fault, InputError
+from huddle.registry import Model, Registry
 
 _DATA = Path(__file__).parent.parent / "data" / "engine"
 
@@ -46,6 +48,23 @@ def interface(version: str) -> Interface | None:
     """The record of a version, or None where it was not recorded; raises InputError for a wrong file."""
     path = _DATA / f"vllm-{version}.json"
     return data_file.load(path, Interface) if path.is_file() else None
+
+
+@cache
+def pinned() -> Interface:
+    """What the vLLM of the nodes accepts; raises InputError where its record is missing or wrong."""
+    return data_file.load(_DATA / f"vllm-{versions.load().engine.vllm}.json", Interface)
+
+
+def refuse_options(registry: Registry, model: Model) -> None:
+    """Ask the pinned vLLM's record about a model's `extra-args`.
+
+    Raises:
+        InputError: a fault for each option that it lacks and each value that it does not know.
+    """
+    key = f"models.{model.name}.extra-args"
+    if faults := [Fault(str(registry.path), key, said) for said in pinned().objections(model.extra_args)]:
+        raise InputError(*faults)
 
 
 def installed_version(program: Path) -> str | None:

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from huddle import engine, registry, shapes, versions
+from huddle import engine, registry, shapes
 from huddle.errors import InputError
 from huddle.publish import cli as publishing
 from huddle.registry import Registry, RegistryError, Served, files
@@ -109,11 +109,10 @@ def _problems(known: Registry, served: Served, stores: list[Path]) -> list[str]:
             found += error.sentences
     if served.alias:
         return found
-    pinned = engine.interface(versions.load().engine.vllm)
-    if pinned:
-        found += [
-            f"{known.path}: models.{served.name}.extra-args: {o}" for o in pinned.objections(served.model.extra_args)
-        ]
+    try:
+        engine.refuse_options(known, served.model)
+    except InputError as error:
+        found += error.sentences
     directory = files.locate(served.model, stores)
     try:
         find_chat_template(known, served.model, directory)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from huddle import planner, registry
+from huddle import engine, planner, registry
 from huddle.errors import ExitCode
 from huddle.planner import explain as words
 from huddle.registry import files
@@ -48,8 +48,11 @@ def plan(
 ) -> None:
     """Say whether a model fits given GPUs, how to run it, and why. Exit code 2 when it does not."""
     files.check_stores(store or ())
+    known = registry.load(registry_file)
+    wanted = known.resolve(model).model
+    engine.refuse_options(known, wanted)
     fit = planner.check(
-        registry.load(registry_file).resolve(model).model,
+        wanted,
         gpu=gpu,
         gpus_per_node=gpus,
         nodes=nodes,

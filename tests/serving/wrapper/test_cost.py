@@ -57,6 +57,14 @@ async def test_f13_a_cap_on_output_holds_for_those_who_name_none(
     assert [request.json[WRITTEN[route]] for request in wrapper.engine.completions] == [5]
 
 
+@pytest.mark.parametrize("route", [Route.CHAT, Route.RESPONSES])
+def test_while_the_context_is_unknown_only_a_cap_that_somebody_chose_is_written(route: Route) -> None:
+    """An engine with a smaller context would refuse the wrapper's default."""
+    assert most(prepare(route, ASKED[route]), route) is None
+    assert most(prepare(route, ASKED[route], 4_096), route) == 4_096
+    assert most(prepare(route, ASKED[route], max_output_tokens=32_768), route) == 32_768
+
+
 @pytest.mark.parametrize("route", WRITTEN)
 def test_f13_what_is_written_is_what_is_reserved(route: Route) -> None:
     named = prepare(route, {**ASKED[route], WRITTEN[route]: 12}, max_model_len=4096)

@@ -33,6 +33,7 @@ _INPUT_FIELDS: Final = {Route.COMPLETIONS: "prompt", Route.EMBEDDINGS: "input"}
 _LONG_NUMBER_DIGITS: Final = 19
 REPEATED: Final = ("instructions", "metadata", "reasoning", "text", "tool_choice", "tools", "user")
 """The fields that an answer of `/v1/responses` repeats."""
+_DEFAULT_OUTPUT: Final = Caps().output_tokens  # what holds where nobody has configured a cap
 _COMPLETIONS_DEFAULT: Final = 16  # OpenAI's and vLLM's own default of max_tokens on /v1/completions
 _BYTES_FORMATS: Final = ("bytes", "bytes_only")  # of `encoding_format`, as vLLM names them
 _LEAST_SHARE: Final = 8  # one part in so many of the context is left to the answer of who names no maximum
@@ -237,6 +238,8 @@ class Preparer:
                 return allowed
             prompt = len(served.prompt.text) if served.prompt else 0
             allowed = min(allowed, max(context - _input_tokens(fields, size + prompt), context // _LEAST_SHARE, 1))
+        elif served.max_output_tokens is None and allowed >= _DEFAULT_OUTPUT:
+            return allowed  # nobody has configured less, and the engine's context may be smaller
         fields[_OUTPUT_FIELDS[route][0]] = allowed
         return allowed
 

@@ -18,6 +18,7 @@ from gateway_policies.fragments import OWN_HEADERS
 from gateway_policies.render import PolicyError, canonical, fill
 from gateway_policies.rules import SECTIONS
 from gateway_policies.source import PolicyFault
+from huddle.headers import PROMPT_HASH_HEADER
 from huddle.wrapper.config import TimeoutsConfig
 from simulator.azure.rules.apim import policy_xml
 from tests.unit.builders import plan
@@ -185,8 +186,10 @@ def test_the_headers_that_the_wrapper_believes_have_its_names() -> None:
 
 
 def test_keys_are_stripped_from_where_the_api_takes_them() -> None:
-    deleted = set(re.findall(r'name="([^"]+)" exists-action="delete"', TEXTS["api"]))
+    request, answer = TEXTS["api"].split("<outbound>")
+    deleted = set(re.findall(r'name="([^"]+)" exists-action="delete"', request))
     assert deleted == {*KeyParameter, "api-key", "Authorization"}
+    assert re.findall(r'name="([^"]+)" exists-action="delete"', answer.lower()) == [PROMPT_HASH_HEADER]
 
 
 def test_the_backend_key_is_used_in_one_place() -> None:

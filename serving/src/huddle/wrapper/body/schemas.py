@@ -108,12 +108,6 @@ class _Judge:
         for name, value in node.items():
             kind = type(value)
             if kind is str:
-                if name not in _JUDGED_TEXTS:
-                    if name == "format":
-                        self.cost.format(value)
-                    elif name == "const":
-                        self.cost.texts([value])
-                    continue
                 child = self._text(name, value, (where, name))
                 if child is None:
                     continue
@@ -158,6 +152,12 @@ class _Judge:
 
     def _text(self, name: str, text: str, at: Place) -> dict[str, Any] | None:
         """Judge a text; returns the schema that it names or holds."""
+        if name not in _JUDGED_TEXTS:
+            if name == "format":
+                self.cost.format(text)
+            elif name == "const":
+                self.cost.texts([text])
+            return None
         if name == "$ref":
             return self._target(text, at)
         if name in _TEXTS:

@@ -42,6 +42,7 @@ ENGINE_KEY = "engine-key-0123456789abcdef"
 KEY, DIGEST = new_key()
 SALT_SECRET = b"salt secret of the tests"
 SALT = cache_salt(SALT_SECRET, Caller(Via.OWN_KEY, "team", "alice"))
+GATEWAY_SALT = cache_salt(SALT_SECRET, Caller(Via.GATEWAY, "team", "alice"))
 PROMPTS = {
     "text": "Say nothing of the merger with Bolt & Söhne; the code of the vault is 4711.",
     "id": "internal-ticket:0123456789-abcdef.ghijkl",  # it could stand in an id
@@ -176,7 +177,7 @@ class Said:
     chunked: bool = True
 
     async def send(self, request: Received, reply: Reply, prompt: str, address: str) -> None:
-        secrets = {"<prompt>": prompt, "<salt>": SALT, "<key>": ENGINE_KEY, "<address>": address}
+        secrets = {"<prompt>": prompt, "<salt>": request.json["cache_salt"], "<key>": ENGINE_KEY, "<address>": address}
         body, head = self.body, "\r\n".join((f"content-type: {self.content_type}", *self.headers))
         for mark, secret in secrets.items():
             body, head = body.replace(mark, secret), head.replace(mark, secret)
@@ -341,7 +342,7 @@ def test_no_piece_of_a_secret_is_in_what_a_client_gets(
     live.said = said
     got = live.ask(route, model, stream=stream and route is not Route.EMBEDDINGS, gateway=gateway)
     assert got
-    secrets = [PROMPTS[model], SALT, ENGINE_KEY, KEY, BACKEND_KEY, live.address]
+    secrets = [PROMPTS[model], SALT, GATEWAY_SALT, ENGINE_KEY, KEY, BACKEND_KEY, live.address]
     assert leaked(secrets, without_the_models_words(got), 16) == []
     assert leaked([live.address], without_the_models_words(got), len(live.address)) == []
     assert live.faults == []

@@ -12,11 +12,11 @@ from typing import Final, Protocol
 from huddle.headers import OVERHEAD_HEADER, PROMPT_HASH_HEADER, PROMPT_ID_HEADER, QUEUE_HEADER, REQUEST_ID_HEADER
 from huddle.wrapper.access import auth
 from huddle.wrapper.access.admission import Admission
-from huddle.wrapper.access.compilation import Compilations, Leave
-from huddle.wrapper.access.limits import Arrival, LimitError, Reservation, Subscriber
-from huddle.wrapper.body.compile_cost import Compiling
+from huddle.wrapper.access.compilation import Compilations
+from huddle.wrapper.access.limits import LimitError
 from huddle.wrapper.body.effort import prepared_at_once
 from huddle.wrapper.body.prepare import Prepared
+from huddle.wrapper.claims import Admitted, Claims
 from huddle.wrapper.engine import errors as engine_errors
 from huddle.wrapper.engine.answers import Judge
 from huddle.wrapper.engine.usage import BytesMeter, PlainMeter, StreamMeter, Usage, VectorsMeter
@@ -26,7 +26,6 @@ from huddle.wrapper.http.upstream import ResponseHead, UpstreamConnection, Upstr
 from huddle.wrapper.observability.logs import LogWriter
 from huddle.wrapper.observability.metrics import Metrics, of
 from huddle.wrapper.routes import Route
-from huddle.wrapper.runtime import Runtime
 from huddle.wrapper.workbench import Workbench
 
 _THREAD_BYTES: Final = 256 * 1024  # a larger body is prepared in a thread, to keep the streams flowing
@@ -49,19 +48,6 @@ class End(StrEnum):
     REFUSED = "refused"
     CLIENT_GONE = "client_gone"
     TRUNCATED = "truncated"
-
-
-@dataclass(slots=True)  # one for each request: to freeze it would cost 2 µs
-class Admitted:
-    """What is known of a request once its head is judged."""
-
-    route: Route
-    caller: auth.Caller
-    request_id: str
-    runtime: Runtime
-    subscriber: Subscriber | None = None  # None where limits are the gateway's business
-    arrival: Arrival | None = None
-    backend_key: str = field(default="", repr=False)
 
 
 @dataclass(slots=True)
@@ -110,11 +96,7 @@ class Exchange:
         self.first_byte_at: float | None = None
         self._body = body
         self._clock = service.clock
-        self._holder = admitted.caller.holder
-        self._sequences = 1
-        self._reservation: Reservation | None = None
-        self._leave: Leave | None = None
-        self._entered_at: float | None = None
+        self._claims = Claims(service, admitted)
         self._upstream: UpstreamConnection | None = None
         self._sent_at: float | None = None
         self._heard_at = 0.0
@@ -135,11 +117,9 @@ class Exchange:
         try:
             if self.bytes_in <= _THREAD_BYTES and prepared_at_once(self._body):
                 self._take(self._prepare())
-                if not self._must_compile() and self.service.admission.try_enter(self._holder, self._sequences):
-                    self._entered_at = self._clock()
-                    if (upstream := self.service.pool.take_idle()) is not None:
-                        self._send(upstream)
-                        return
+                if self._claims.enter_at_once() and (upstream := self.service.pool.take_idle()) is not None:
+                    self._send(upstream)
+                    return
             self._task = self.service.loop.create_task(self._wait())
         except Exception as error:
             self._failed(error)
@@ -148,28 +128,16 @@ class Exchange:
         try:
             if self.prepared is None:
                 asked = self._clock()
-                async with self.service.workbench.turn(self._holder) as run:
+                async with self.service.workbench.turn(self.admitted.caller.holder) as run:
                     self.queue_s = self._clock() - asked
                     prepared = await run(self._prepare)
                 self._take(prepared)
-            if self._entered_at is None:
-                waited_from = self._clock()
-                await self.service.admission.enter(self._holder, self._sequences)
-                self._entered_at = self._clock()
-                if self._must_compile():  # with a place: leave that waits for one would keep others waiting
-                    self._leave = await self.service.compilations.enter(self.admitted.caller, self._compiling)
-                self.queue_s += self._clock() - waited_from
+            waited_from = self._clock()
+            await self._claims.enter()
+            self.queue_s += self._clock() - waited_from
             self._send(self.service.pool.take_idle() or await self.service.pool.connect())
         except Exception as error:
             self._failed(error)
-
-    @property
-    def _compiling(self) -> Compiling:
-        assert self.prepared is not None and self.prepared.compiling is not None  # noqa: S101 - asked before
-        return self.prepared.compiling
-
-    def _must_compile(self) -> bool:
-        return self.prepared is not None and self.service.compilations.needs_leave(self.prepared.compiling)
 
     def _prepare(self) -> Prepared:
         """Pure, so that it may run in a thread."""
@@ -179,25 +147,15 @@ class Exchange:
 
     def _take(self, prepared: Prepared) -> None:
         self.prepared = prepared
-        self._sequences = prepared.sequences
         self._body = b""
         self.connection.holding.hold(len(prepared.body))
-        if self.admitted.arrival is not None:
-            self.admitted.arrival.end()
-        if self.admitted.subscriber is not None:
-            self._reservation = self.admitted.subscriber.reserve(
-                prepared.reserve_tokens,
-                prepared.sequences,
-                self._clock(),
-                batch=self.admitted.route is Route.EMBEDDINGS,
-            )
+        self._claims.reserve(prepared)
 
     def _send(self, upstream: UpstreamConnection) -> None:
         self._sent_at = self._heard_at = self._clock()
         self.overhead_s = self._sent_at - self.received - self.queue_s
         self._upstream = upstream
-        if self._leave is not None:
-            self._leave.sent()
+        self._claims.sent()
         assert self.prepared is not None  # noqa: S101 - _take has run
         upstream.send(self._request_head(), self.prepared.body, self)
 
@@ -228,7 +186,7 @@ class Exchange:
         self._let_go()  # now the request is never sent again
         if head.status != 200:
             self.first_byte_at = now
-            self._compiling_failed(head.status)
+            self._claims.refused(head.status)
             self._error = _EngineError(head.status, head.headers.get(b"retry-after"))
             if not engine_errors.body_matters(head.status):
                 self._refuse_for_engine(self._error)
@@ -258,12 +216,6 @@ class Exchange:
             return  # the client's answer begins once this one is whole and judged
         self.overhead_s += self._clock() - now
         self.connection.start_response(head.status, headers + self.own_headers(), length)
-
-    def _compiling_failed(self, status: int) -> None:
-        """Nothing is learnt. What the engine has refused is over; where it has failed, only time ends it."""
-        if self._leave is not None and status < 500:
-            self._leave.end()
-        self._leave = None
 
     def _judge(self) -> Judge:
         admitted, prepared, address = self.admitted, self.prepared, self.service.pool.address
@@ -297,8 +249,8 @@ class Exchange:
         if data:
             if self.first_byte_at is None:
                 self.first_byte_at = self._heard_at
-                if self._leave is not None and (last or self.admitted.route is not Route.RESPONSES):
-                    self._leave.answered()  # (a stream of /v1/responses begins before the engine has compiled)
+                if last or self.admitted.route is not Route.RESPONSES:
+                    self._claims.compiled()  # (a stream of /v1/responses begins before the engine has compiled)
             self.connection.write_body(data, last=last)
 
     def response_end(self) -> None:
@@ -364,8 +316,7 @@ class Exchange:
             self.service.metrics.retries.inc()
             self._task = self.service.loop.create_task(self._again())
             return
-        if self._leave is not None:
-            self._leave.end()
+        self._claims.lost()
         self._upstream_fault(refusal)
 
     def _let_go(self) -> None:
@@ -458,7 +409,7 @@ class Exchange:
         refusal = engine_errors.translate_event(event, self.admitted.route, moved=self._prompted)
         of(self.service.metrics.refusals, refusal.code).inc()
         self._note_engine_error(self.status, refusal, len(event))
-        self._compiling_failed(refusal.status)
+        self._claims.refused(refusal.status)
         return refusal.event()
 
     @property
@@ -498,18 +449,10 @@ class Exchange:
             self._upstream = None
         if self._task is not None:
             self._task.cancel()
-        if self._leave is not None:
-            if how is End.DONE:
-                self._leave.answered()
-            elif self._sent_at is None:
-                self._leave.end()
-        if self._entered_at is not None:
-            self.service.admission.leave(self._holder, self._sequences, now - self._entered_at)
+        if how is End.DONE:
+            self._claims.compiled()
         usage = self._meter.usage
-        if self.admitted.arrival is not None:
-            self.admitted.arrival.end()
-        if self.admitted.subscriber is not None and self._reservation is not None:
-            self.admitted.subscriber.settle(self._reservation, self._charge(usage, refusal), now)
+        self._claims.give_back(now, self._charge(usage, refusal), sent=self._sent_at is not None)
         self.service.finished(self, how, usage, refusal, now)
 
     def _charge(self, usage: Usage | None, refusal: RequestError | None) -> int | None:

@@ -19,11 +19,12 @@ from huddle.wrapper.access.auth import Caller, Via, backend_key
 from huddle.wrapper.access.compilation import Compilations
 from huddle.wrapper.access.limits import Arrival, LimitError, Subscriber
 from huddle.wrapper.background import Background, place
+from huddle.wrapper.claims import Admitted
 from huddle.wrapper.config import WrapperConfig
 from huddle.wrapper.engine.probe import EngineProbe
 from huddle.wrapper.engine.usage import Usage
 from huddle.wrapper.errors import RequestError, malformed
-from huddle.wrapper.exchange import Admitted, End, Exchange
+from huddle.wrapper.exchange import End, Exchange
 from huddle.wrapper.http.connection import ClientConnection, ClientTimeouts
 from huddle.wrapper.http.http1 import Head, HttpLimits
 from huddle.wrapper.http.ledger import Ledger

@@ -55,10 +55,13 @@ def unpack(paths: NodePaths, bundle: Path) -> None:
     ]
     contents, faults = [], []
     for part in lacking:
-        try:
-            contents.append(b"".join(_piece(paths.parts / name / digest, name) for name, digest in part["pieces"]))
-        except ApplyError as fault:
-            faults.append(str(fault))
+        pieces = []
+        for name, digest in part["pieces"]:
+            try:
+                pieces.append(_piece(paths.parts / name / digest, name))
+            except ApplyError as fault:
+                faults.append(str(fault))
+        contents.append(b"".join(pieces))
     if faults:
         raise ApplyError(f"{'; '.join(faults)}; deliver it again (docs/runbooks/nodes.md, 'A part is lacking')")
     for content in contents:

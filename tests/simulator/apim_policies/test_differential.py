@@ -115,7 +115,8 @@ class Both:
 
     def _reserve(self, wrapper: Subscriber, asked: Asked) -> Reservation | None:
         try:
-            return wrapper.reserve(asked.estimate + asked.most, asked.at)
+            wrapper.arrive(asked.at).end()
+            return wrapper.reserve(asked.estimate + asked.most, 1, asked.at)
         except RequestError:
             return None
 

@@ -11,10 +11,11 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.serving.wrapper.fake_engine import DONE, Received, Reply, token
+from huddle.headers import BACKEND_KEY_HEADER
+from tests.serving.wrapper.fake_engine import DONE, Received, Reply, saying, token
 from tools.deadlines import scaled
 
-from .lab import KEY, MODEL, OTHER_KEY
+from .lab import BACKEND_KEY, KEY, MODEL, OTHER_KEY
 from .wire import Wire, wire
 
 pytestmark = pytest.mark.anyio
@@ -59,15 +60,14 @@ async def test_each_piece_arrives_before_the_next_is_sent(line: Wire, http: http
 
 
 async def test_an_answer_is_byte_for_byte_the_wrappers(line: Wire, http: httpx.AsyncClient) -> None:
-    body = json.dumps({"text": "é→ " * 100_000, "usage": {"prompt_tokens": 1, "completion_tokens": 1}}).encode()
-
-    async def large(_: Received, reply: Reply) -> None:
-        head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
-        await reply.raw(head.encode() + body)
-
-    line.engine.script = large
+    said = {"choices": [{"message": {"content": "é→ " * 100_000}}], "usage": {"prompt_tokens": 1, "total_tokens": 2}}
+    line.engine.script = saying({"object": "chat.completion", **said})
+    direct = await http.post(
+        f"{line.direct}/v1/chat/completions", json=chat(), headers={BACKEND_KEY_HEADER: BACKEND_KEY}
+    )
     got = await http.post("/v1/chat/completions", json=chat())
-    assert (got.status_code, got.content) == (200, body)
+    assert got.json()["choices"] == said["choices"]
+    assert (got.status_code, got.content) == (200, direct.content)
 
 
 async def test_a_client_that_leaves_frees_the_engine(line: Wire, http: httpx.AsyncClient) -> None:

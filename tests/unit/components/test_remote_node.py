@@ -15,6 +15,7 @@ from plan.model_azure import AzurePlan
 from simulator.plugin.values import UNKNOWN, Secret, reveal
 from tests.unit import stack_values
 from tests.unit.azure_outputs import CANARY
+from tests.unit.cloud_init.rendered import built
 from tests.unit.recording import Recorded, Recording, assert_no_canary_outside_secrets, run_program
 
 COMMAND, COPY = "command:remote:Command", "command:remote:CopyToRemote"
@@ -56,7 +57,7 @@ def of_node(recording: Recording, kind: str, node: int = 1) -> dict[str, Recorde
 def test_each_node_has_one_gate_its_copies_and_no_run_command(recording: Recording) -> None:
     for node in (1, 2):
         assert set(of_node(recording, COMMAND, node)) == {"gate", "secrets", "apply"}
-        assert set(of_node(recording, COPY, node)) == {"bundle", "package", "installer"}
+        assert set(of_node(recording, COPY, node)) == {"bundle", *(piece.name for piece in built("dev").pieces)}
     assert not [one for one in recording.resources if RUN_COMMAND in one.type]
 
 

@@ -206,7 +206,7 @@ def test_what_passes_is_an_item_of_the_engines_own_models(vllm_python: Path) -> 
     """Random items: the engine's models accept all that reach them; a refusal would cost an error for each kind."""
     passed: list[str] = []
 
-    @settings(max_examples=1_500, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=4_000, deadline=None, derandomize=True, database=None)
     @given(ITEM)
     def collect(given: dict[str, Any]) -> None:
         try:

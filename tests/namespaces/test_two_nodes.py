@@ -27,6 +27,7 @@ def serving(installed: Pair) -> Iterator[Pair]:
     worker.wait(lambda: "waiting for the head 10.0.0.4:6379" in worker.host.log(RAY), "a worker that waits")
     for node in installed.both:
         node.host.start(VLLM)
+        node.host.start(PROBE)  # without it, the wrapper says that nobody watches the engine
         node.host.start(WRAPPER)
     head.host.start(RAY)
     for node in installed.both:
@@ -134,7 +135,6 @@ def test_a_second_user_of_the_node_reads_no_secret(serving: Pair) -> None:
 def test_a_frozen_engine_is_seen_held_back_and_brought_back(serving: Pair) -> None:
     """The worker's engine stops moving: SIGSTOP, which leaves /health at 200."""
     node = serving.worker
-    node.host.start(PROBE)
     node.wait(lambda: '"verdict": "healthy"' in node.host.log(PROBE), "a healthy engine")
     frozen = node.host.run("pkill", "--signal=STOP", "--full", "EngineCore|VLLM::Worker")
     assert frozen.returncode == 0

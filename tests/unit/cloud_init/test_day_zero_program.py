@@ -81,7 +81,7 @@ class TestDayZeroProgram:
 
     def test_an_altered_archive_is_refused(self, node: FakeNode) -> None:
         bundle = nodes.packed(deliver(node.port))
-        node.take(bundle, bundle.packed[:-1] + b"x")
+        node.take(bundle, bundle.packed[:-1] + bytes([bundle.packed[-1] ^ 1]))
         done = self.run(node, bundle.digest)
         assert done.returncode == 1
         assert f"expected {bundle.digest}: truncated or altered; nothing was changed" in done.stderr

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from huddle.launch.request import RENDEZVOUS_PORTS
 from plan.settings.service import Jupyter, Ports, Serving
 from plan.vocabulary import Segment, Topology
 
@@ -23,7 +24,6 @@ RAY_DASHBOARD_METRICS_PORT = 6386
 RAY_WORKER_PORTS = (20_000, 20_999)
 SSH_PORT = 22
 WRAPPER_METRICS_PORT = 9400
-TORCH_RENDEZVOUS_PORT = 29_500
 COLLECTIVE_PORTS = (40_000, 60_999)
 """NCCL and Gloo take ephemeral ports; the node's ip_local_port_range is set to this range when models span nodes."""
 
@@ -37,7 +37,7 @@ FIXED_PORTS: tuple[tuple[str, int, int], ...] = (
     ("Ray's dashboard metrics", RAY_DASHBOARD_METRICS_PORT, RAY_DASHBOARD_METRICS_PORT),
     ("Ray's workers", *RAY_WORKER_PORTS),
     ("the wrapper's metrics", WRAPPER_METRICS_PORT, WRAPPER_METRICS_PORT),
-    ("torch's rendezvous", TORCH_RENDEZVOUS_PORT, TORCH_RENDEZVOUS_PORT),
+    ("torch's rendezvous", *RENDEZVOUS_PORTS),
     ("collectives between nodes", *COLLECTIVE_PORTS),
 )
 """Ports that no setting moves, so that settings can be checked against them."""
@@ -105,9 +105,11 @@ def node_flows(
     if serving.topology is Topology.REPLICAS:
         purpose = "the engine's own processes among themselves (Gloo takes ephemeral ports)"
         yield row("engine-processes", nodes, EPHEMERAL_PORTS, engine, purpose)
+        set_up = "process group set-up (torch binds it to every address)"
+        yield row("torch-rendezvous", nodes, RENDEZVOUS_PORTS, engine, set_up)
     if serving.topology is Topology.DISTRIBUTED:
         set_up = "process group set-up across nodes"
-        yield row("torch-rendezvous", nodes, TORCH_RENDEZVOUS_PORT, engine, set_up, nodes)
+        yield row("torch-rendezvous", nodes, RENDEZVOUS_PORTS, engine, set_up, nodes)
         between = "NCCL and Gloo between nodes (ephemeral ports)"
         yield row("collectives", nodes, COLLECTIVE_PORTS, engine, between, nodes)
     if jupyter.enabled:

@@ -14,7 +14,7 @@ from plan.ports import Flow
 from plan.vocabulary import Segment
 from tests.namespaces.conftest import Pair
 from tests.namespaces.node import BACKEND_KEY, PROBE, RAY, RAY_TOKEN, VLLM, WRAPPER, Node
-from tests.node.listeners import BOUND_WIDER
+from tests.node.listeners import BOUND_EVERYWHERE, BOUND_WIDER
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(1800)]
 
@@ -83,7 +83,7 @@ def bindings(plan: AzurePlan, node: Node) -> dict[int, set[str]]:
                     here = found.setdefault(port, {"127.0.0.1"})
                     if wide:
                         here.add(node.host.address)
-                    if wide and flow.process == RAY:
+                    if (wide and flow.process == RAY) or flow.name in BOUND_EVERYWHERE:
                         here |= {"0.0.0.0", "::"}
     return found
 

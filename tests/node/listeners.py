@@ -9,23 +9,25 @@ from plan.model import NodePlan
 from plan.model_azure import AzurePlan
 from plan.vocabulary import Segment
 
-BOUND_WIDER = frozenset({"ray-client", "ray-dashboard-agent-http", "ray-dashboard-metrics"})
-"""Flows meant for loopback that Ray nevertheless binds to the node's address (seen with 2.56.1), with any option.
+BOUND_WIDER = frozenset({"ray-client", "ray-dashboard-agent-http", "ray-dashboard-metrics", "torch-rendezvous"})
+"""Flows meant for loopback that their program nevertheless binds wider, with any option.
 
-The first two ask for the cluster's token; the last one shows Ray's own metrics. What keeps other hosts away from all
-three is the nodes' security group and, for hosts outside the nodes' subnet, the unit's IPAddressAllow.
+Ray 2.56.1 binds its three to the node's address: the first two ask for the cluster's token, the last one shows Ray's own
+metrics. Torch binds its store to every address, and the store asks for nothing. What keeps other hosts away is the
+nodes' packet filter, their security group, and the units' IPAddressAllow.
 """
+BOUND_EVERYWHERE = frozenset({"ssh", "torch-rendezvous"})
+"""Flows that listen on every address of the machine."""
 _ANYWHERE = {"0.0.0.0", "::", "*"}
 _OF_THE_LAB = {"169.254.169.254:80", "169.254.169.253:443"}
 """The stand-ins for Azure's endpoints, which in Azure are elsewhere."""
-_SSH = "ssh"
 
 
 def wrong_listeners(plan: AzurePlan, node: NodePlan, listening: Iterable[str]) -> list[str]:
     """Of sockets `address:port`, those that the table lacks or allows on another address only, with the reason.
 
-    A flow for loopback only must be bound to loopback, except for those that Ray binds wider whatever it is told
-    (`BOUND_WIDER`); any other one to the node's own address. ssh listens everywhere.
+    A flow for loopback only must be bound to loopback, except for those that are bound wider
+    (`BOUND_WIDER`); any other one to the node's own address.
     """
     flows = [flow for flow in plan.flows if flow.listener is Segment.NODES]
     problems = []
@@ -38,7 +40,7 @@ def wrong_listeners(plan: AzurePlan, node: NodePlan, listening: Iterable[str]) -
             continue
         (flow,) = known
         wide = flow.name in BOUND_WIDER or not flow.loopback_only
-        here = address in _ANYWHERE and flow.name == _SSH
+        here = address in _ANYWHERE and flow.name in BOUND_EVERYWHERE
         here = here or (address not in _ANYWHERE and ip_address(address).is_loopback)
         if not here and not (wide and address == str(node.address)):
             problems.append(f"{socket}: {flow.name} listens on the wrong address")

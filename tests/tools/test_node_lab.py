@@ -57,6 +57,7 @@ def test_local_disks_are_nvme_and_the_model_disk_is_shared_at_its_lun(tmp_path: 
         ("127.0.0.1:5005", None),
         ("0.0.0.0:22", None),
         ("[::]:22", None),
+        ("[::]:29500", None),  # torch binds it to everything; the packet filter closes it
         ("10.0.0.4:10001", None),  # Ray binds it wider; the packet filter closes it
         ("10.0.0.4:5005", "vllm listens on the wrong address"),
         ("0.0.0.0:8000", "wrapper listens on the wrong address"),

@@ -98,6 +98,9 @@ class TestExactCommand:
             "--enable-auto-tool-choice --tool-call-parser llama3_json"
         )
 
+    def test_what_torch_opens_on_every_address_has_a_known_port(self):
+        assert command.build(request("llama-3.2-3b")).env["VLLM_PORT"] == "29500"
+
     def test_two_nodes_natively(self):
         head = Node(ip="10.0.0.4", interface="eth0", count=2, head="10.0.0.4")
         follower = replace(head, ip="10.0.0.5", rank=1)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from huddle.launch import drain
-from huddle.launch.request import Device, Executor, LaunchRequest
+from huddle.launch.request import RENDEZVOUS_PORTS, Device, Executor, LaunchRequest
 from huddle.registry.reserved import DANGEROUS_ENV
 
 # Ray's driver hands its VLLM_, NCCL_, HF_ variables to the workers by itself; these have other prefixes.
@@ -142,6 +142,8 @@ def _environment(request: LaunchRequest, cache: PurePosixPath) -> dict[str, str]
     if request.device is Device.CPU:
         env["VLLM_CPU_KVCACHE_SPACE"] = _CPU_KV_CACHE_GIB
     env |= request.served.model.env
+    if request.node.count == 1:
+        env["VLLM_PORT"] = str(RENDEZVOUS_PORTS[0])  # else torch's store takes any port
     if request.executor is Executor.RAY:
         env["RAY_ADDRESS"] = f"{request.node.head}:{request.node.ray_port}"
         if request.ray_token_file:

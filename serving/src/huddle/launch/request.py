@@ -5,6 +5,12 @@ from enum import UNIQUE, StrEnum, verify
 
 from huddle.registry import Served
 
+RENDEZVOUS_PORTS = (29_500, 29_509)
+"""Where torch's store listens, on every address whatever it is told: the first that is free.
+
+Source: docs/facts/vllm-and-ray.md#torchs-store
+"""
+
 
 @verify(UNIQUE)
 class Executor(StrEnum):

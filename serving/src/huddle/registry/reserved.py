@@ -28,6 +28,7 @@ ENV = frozenset(
     {
         *(
             "VLLM_HOST_IP",
+            "VLLM_PORT",
             "NCCL_SOCKET_IFNAME",
             "GLOO_SOCKET_IFNAME",
             "TP_SOCKET_IFNAME",

@@ -287,7 +287,9 @@ def test_services_talk_only_to_those_that_the_address_plan_knows(kind: str) -> N
     nodes, gateway = plan.addresses.subnets["nodes"], plan.addresses.subnets["gateway"]
     for unit in (Unit.RAY, Unit.VLLM):
         assert setting(unit, "IPAddressDeny", kind) == "any"
-        assert setting(unit, "IPAddressAllow", kind) == f"localhost {nodes}"
+    spans = plan.serving.topology is Topology.DISTRIBUTED
+    assert setting(Unit.VLLM, "IPAddressAllow", kind) == (f"localhost {nodes}" if spans else "localhost")
+    assert setting(Unit.RAY, "IPAddressAllow", kind) == f"localhost {nodes}"
     assert setting(Unit.WRAPPER, "IPAddressAllow", kind) == f"localhost {nodes} {gateway}"
 
 

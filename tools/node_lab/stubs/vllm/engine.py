@@ -7,6 +7,7 @@ word: `slow-start=SECONDS`, `never-ready`, `dies` (at once, with exit code 0, as
 import json
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -155,7 +156,9 @@ def main() -> None:
     signal.signal(signal.SIGTERM, stop)
     print(f"lab engine: serving {', '.join(Engine.names)} on {address}", flush=True)
 
-    server.serve_forever(poll_interval=0.1)
+    everywhere = ("::", int(os.environ["VLLM_PORT"]))  # as torch binds its store
+    with socket.create_server(everywhere, family=socket.AF_INET6, dualstack_ipv6=True):
+        server.serve_forever(poll_interval=0.1)
     os._exit(0)
 
 

@@ -12,8 +12,8 @@ from plan.vocabulary import Segment
 BOUND_WIDER = frozenset({"ray-client", "ray-dashboard-agent-http", "ray-dashboard-metrics", "torch-rendezvous"})
 """Flows meant for loopback that their program nevertheless binds wider, with any option.
 
-Ray 2.56.1 binds its three to the node's address: the first two ask for the cluster's token, the last one shows Ray's own
-metrics. Torch binds its store to every address, and the store asks for nothing. What keeps other hosts away is the
+Ray 2.56.1 binds its three to the node's address: the first two ask for the cluster's token, the last one shows Ray's
+own metrics. Torch binds its store to every address, and the store asks for nothing. What keeps other hosts away is the
 nodes' packet filter, their security group, and the units' IPAddressAllow.
 """
 BOUND_EVERYWHERE = frozenset({"ssh", "torch-rendezvous"})

@@ -19,7 +19,7 @@ hypothesis.settings.load_profile("suite")
 
 LONGEST_FIRST = (
     "tests/node/",
-    "tests/serving/wrapper/test_real_vllm.py",
+    "tests/serving/wrapper/real_vllm/",
     "tests/engine/test_gateway_tiers.py",
     "tests/engine/",
     "tests/serving/client/",

@@ -22,7 +22,7 @@ from huddle import data_file
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = Path(__file__).with_name("attacks.toml")
-REAL_ENGINE_FILE = "tests/serving/wrapper/test_real_vllm.py"
+REAL_ENGINE_TESTS = "tests/serving/wrapper/real_vllm/"
 
 
 @verify(UNIQUE)
@@ -145,7 +145,7 @@ def run(attacks: Mapping[str, Attack], engines: str, words: Sequence[str]) -> di
     """Run the tests of these attacks; pytest speaks meanwhile."""
     tests = {name: None for attack in attacks.values() for name in attack.tests}
     if engines == "hostile":
-        tests = {name: None for name in tests if not name.startswith(REAL_ENGINE_FILE)}
+        tests = {name: None for name in tests if not name.startswith(REAL_ENGINE_TESTS)}
     marks = [] if engines == "all" else ["-m", "not lab"]
     recorder = Recorder()
     if tests:

@@ -11,8 +11,7 @@ from huddle.wrapper.body.prepare import Prepared, Preparer, Served
 from huddle.wrapper.body.prompts import Prompt
 from huddle.wrapper.errors import RequestError
 from huddle.wrapper.routes import Route
-
-from .pictures import TINY, data_url, png
+from tests.serving.wrapper.pictures import TINY, data_url, png
 
 USER = [{"role": "user", "content": "hi"}]
 PROMPT = Prompt("p", "ours")

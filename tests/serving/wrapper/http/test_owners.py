@@ -32,10 +32,9 @@ from huddle.wrapper.http.ledger import SMALL_BYTES, Holding, Ledger, large_room
 from huddle.wrapper.http.seats import FullError, Origin, Origins, Seats
 from huddle.wrapper.routes import Route
 from huddle.wrapper.workbench import Workbench
+from tests.serving.wrapper.conftest import MakeWrapper, Wrapper
+from tests.serving.wrapper.fake_engine import MODEL, USAGE, Received, Reply
 from tools.deadlines import scaled
-
-from .conftest import MakeWrapper, Wrapper
-from .fake_engine import MODEL, USAGE, Received, Reply
 
 SMALL = json.dumps({"model": MODEL, "messages": [{"role": "user", "content": "hi"}]}).encode()
 STRANGER = "127.0.0.2"

@@ -15,9 +15,8 @@ from huddle.wrapper.access.auth import new_key
 from huddle.wrapper.access.fairness import Bounds
 from huddle.wrapper.access.limits import Limit, LimitError, Quota, Reservation, Subscriber, Window
 from huddle.wrapper.errors import RequestError
-
-from .conftest import MakeWrapper
-from .fake_engine import MODEL, USAGE, Received, Reply, token
+from tests.serving.wrapper.conftest import MakeWrapper
+from tests.serving.wrapper.fake_engine import MODEL, USAGE, Received, Reply, token
 
 
 @dataclass

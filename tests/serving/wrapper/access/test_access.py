@@ -8,9 +8,8 @@ import pytest
 from huddle.wrapper.access.auth import Caller, Keyring, Via, cache_salt, new_key, read_backend_keys
 from huddle.wrapper.config import ConfigError, ProductConfig
 from huddle.wrapper.http.http1 import Head
-
-from .conftest import BACKEND_KEY, MakeWrapper, Wrapper
-from .fake_engine import MODEL
+from tests.serving.wrapper.conftest import BACKEND_KEY, MakeWrapper, Wrapper
+from tests.serving.wrapper.fake_engine import MODEL
 
 pytestmark = pytest.mark.anyio
 

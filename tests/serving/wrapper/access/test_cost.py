@@ -12,9 +12,8 @@ from huddle.wrapper.access.limits import Limit
 from huddle.wrapper.body.caps import Caps
 from huddle.wrapper.body.prepare import Prepared, Preparer, Served
 from huddle.wrapper.routes import Route
-
-from .conftest import MakeWrapper
-from .fake_engine import MODEL, Received, Reply
+from tests.serving.wrapper.conftest import MakeWrapper
+from tests.serving.wrapper.fake_engine import MODEL, Received, Reply
 
 USER = [{"role": "user", "content": "hi"}]
 ASKED: dict[Route, dict[str, Any]] = {

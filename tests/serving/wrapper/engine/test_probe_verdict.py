@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from huddle.probe import verdict
+from tests.serving.wrapper.conftest import MakeWrapper, Wrapper
 from tools.deadlines import scaled
-
-from .conftest import MakeWrapper, Wrapper
 
 pytestmark = pytest.mark.anyio
 

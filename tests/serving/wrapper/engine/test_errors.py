@@ -15,9 +15,19 @@ from huddle.wrapper.engine import errors as engine_errors
 from huddle.wrapper.engine.answers import Judge
 from huddle.wrapper.engine.usage import StreamMeter
 from huddle.wrapper.routes import Route
-
-from .conftest import BACKEND_KEY, PROMPT, MakeWrapper, Wrapper
-from .fake_engine import DONE, MODEL, Received, Reply, event, polite, saying, sending, streaming, token
+from tests.serving.wrapper.conftest import BACKEND_KEY, PROMPT, MakeWrapper, Wrapper
+from tests.serving.wrapper.fake_engine import (
+    DONE,
+    MODEL,
+    Received,
+    Reply,
+    event,
+    polite,
+    saying,
+    sending,
+    streaming,
+    token,
+)
 
 pytestmark = pytest.mark.anyio
 

@@ -13,9 +13,8 @@ from huddle.wrapper.body.caps import Caps
 from huddle.wrapper.body.prepare import Preparer, Served
 from huddle.wrapper.errors import RequestError
 from huddle.wrapper.routes import Route
+from tests.serving.wrapper.pictures import TINY
 from tools.deadlines import scaled
-
-from .pictures import TINY
 
 CALL: dict[str, Any] = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a": [1]}'}}
 TOOL = {"name": "f", "description": "d", "parameters": {"type": "object"}, "strict": True}

@@ -16,9 +16,8 @@ from huddle.wrapper.body.compile_cost import FREE_S, Compiling
 from huddle.wrapper.body.prepare import Prepared, Preparer, Served
 from huddle.wrapper.errors import RequestError
 from huddle.wrapper.routes import Route
-
-from .conftest import MakeWrapper, Wrapper
-from .fake_engine import Received, Reply, polite, token
+from tests.serving.wrapper.conftest import MakeWrapper, Wrapper
+from tests.serving.wrapper.fake_engine import Received, Reply, polite, token
 
 A, B, C = (Caller(Via.GATEWAY, "p", tenant) for tenant in "abc")
 USER = [{"role": "user", "content": "hi"}]

@@ -11,8 +11,7 @@ from huddle.wrapper.body.caps import Caps
 from huddle.wrapper.body.content import Checker
 from huddle.wrapper.body.images import pixels
 from huddle.wrapper.errors import RequestError
-
-from .pictures import TINY, chunk, data_url, gif, jpeg, png, segment, webp
+from tests.serving.wrapper.pictures import TINY, chunk, data_url, gif, jpeg, png, segment, webp
 
 CAPS = Caps(media_bytes=3_000, media_pixels=1_000_000)
 SIDES = st.integers(1, 2**16 - 1)

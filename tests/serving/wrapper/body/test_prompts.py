@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from huddle.wrapper.body.prompts import ClientSystem, Prompt, compose, into_completion, into_messages, into_responses
 from huddle.wrapper.errors import RequestError
-
-from .pictures import TINY
+from tests.serving.wrapper.pictures import TINY
 
 PROMPT = Prompt("p", "ours")
 USER = {"role": "user", "content": "hi"}

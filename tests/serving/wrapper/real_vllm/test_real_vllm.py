@@ -21,17 +21,16 @@ from huddle.wrapper.access.limits import Limit
 from huddle.wrapper.body import fields
 from huddle.wrapper.body.caps import Caps
 from huddle.wrapper.body.fields import Action
+from tests.serving.wrapper.conftest import BACKEND_KEY, PROMPT, MakeWrapper, Wrapper
+from tests.serving.wrapper.fake_engine import Received
+from tests.serving.wrapper.tap import Tap
 from tools import engines
 from tools.deadlines import scaled
-
-from .conftest import BACKEND_KEY, PROMPT, MakeWrapper, Wrapper
-from .fake_engine import Received
-from .tap import Tap
 
 pytestmark = pytest.mark.anyio
 
 RealEngine = LocalService = Any  # the classes of tests/serving/conftest.py, which is no package
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 USER = [{"role": "user", "content": "Say something."}]
 
 

@@ -6,10 +6,9 @@ import json
 import httpx
 import pytest
 
+from tests.serving.wrapper.conftest import MakeWrapper, Wrapper
+from tests.serving.wrapper.fake_engine import DONE, MODEL, USAGE, FakeEngine, Received, Reply, saying, streaming, token
 from tools.deadlines import scaled
-
-from .conftest import MakeWrapper, Wrapper
-from .fake_engine import DONE, MODEL, USAGE, FakeEngine, Received, Reply, saying, streaming, token
 
 pytestmark = pytest.mark.anyio
 

@@ -32,11 +32,10 @@ from huddle.wrapper.observability.logs import LogWriter
 from huddle.wrapper.observability.metrics import Metrics
 from huddle.wrapper.routes import Route
 from huddle.wrapper.service import WrapperService
+from tests.serving.wrapper.conftest import BACKEND_KEY
+from tests.serving.wrapper.engine.test_errors import leaked
+from tests.serving.wrapper.fake_engine import Received, Reply, fake_engine
 from tools.deadlines import scaled
-
-from .conftest import BACKEND_KEY
-from .fake_engine import Received, Reply, fake_engine
-from .test_engine_errors import leaked
 
 ENGINE_KEY = "engine-key-0123456789abcdef"
 KEY, DIGEST = new_key()

@@ -14,8 +14,7 @@ from huddle.wrapper.body.grammars import rules_of, says_nothing
 from huddle.wrapper.body.prepare import Preparer, Served
 from huddle.wrapper.errors import RequestError
 from huddle.wrapper.routes import Route
-
-from .conftest import Wrapper
+from tests.serving.wrapper.conftest import Wrapper
 
 BOUNDS = {
     **dict.fromkeys(("minItems", "maxItems", "minContains", "maxContains", "minProperties", "maxProperties"), 10_000),

@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
-from tools.node_lab.lab import Lab
+from cloud_init.bundle import Bundle
+from tests.node.probes import QUICK_S, serves_again
+from tools.node_lab.lab import Lab, Node
 
 _SCENARIO = "scenario"
 _SHOWN = "shown: "
@@ -35,6 +37,27 @@ def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
         made.close(keep=failed)
         if failed:
             sys.stderr.write(f"\nthe lab's folder is kept: {made.folder} (*/console.log, key)\n")
+
+
+@pytest.fixture(scope="module")
+def node(lab: Lab) -> Node:
+    """The machine of a file about one; its first test switches it on."""
+    return lab.node(1, [lab.disk("local0")])
+
+
+@pytest.fixture(scope="module")
+def first(lab: Lab) -> Bundle:
+    """The bundle that serves at the beginning."""
+    return lab.bundle(deadlines_s=QUICK_S)
+
+
+@pytest.fixture
+def serving(node: Node, first: Bundle) -> Iterator[None]:
+    """The first bundle serves before a test, and must serve after what the test did."""
+    wanted = first.digest
+    yield
+    assert node.serving() == wanted
+    serves_again(node)
 
 
 @pytest.hookimpl(wrapper=True)

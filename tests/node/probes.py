@@ -18,6 +18,9 @@ SERVICES = (Unit.RAY, Unit.MODELS, Unit.VLLM, Unit.WRAPPER)
 PATIENCE_S = 240
 """For what must happen by itself in an emulated machine on an idle host."""
 
+QUICK_S = {"credentials": 10, "clock": 4, "packages": 60, "readiness": int(scaled(150))}
+"""Deadlines for what must fail; where waiting is the point a test says less."""
+
 
 def invocations(node: Node) -> dict[str, str]:
     """Of each service, an id that is new whenever it has been started again."""

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -15,6 +15,7 @@ from cloud_init.bundle.services import Unit
 from tests.node import probes
 from tests.node.listeners import wrong_listeners
 from tests.node.probes import (
+    QUICK_S,
     changed,
     eventually,
     exposures,
@@ -25,28 +26,12 @@ from tests.node.probes import (
     prompt_hash,
     serves_again,
 )
-from tools.deadlines import scaled
 from tools.node_lab import bundles
 from tools.node_lab.lab import Lab, Node
 
 SCORE_LIMIT = 4.0
-QUICK_S = {"credentials": 10, "clock": 4, "packages": 60, "readiness": int(scaled(150))}
-"""Deadlines for what must fail; where waiting is the point a test says less."""
-
 Show = Callable[[str, object], None]
 HOLD_APT = "systemd-run --collect --unit lab-lock python3 /usr/local/lib/huddle-lab/hold-apt.py"
-
-
-@pytest.fixture(scope="module")
-def node(lab: Lab) -> Node:
-    """The machine; the first test switches it on."""
-    return lab.node(1, [lab.disk("local0")])
-
-
-@pytest.fixture(scope="module")
-def first(lab: Lab) -> Bundle:
-    """The bundle that serves at the beginning."""
-    return lab.bundle(deadlines_s=QUICK_S)
 
 
 @pytest.fixture(autouse=True)
@@ -54,15 +39,6 @@ def on(request: pytest.FixtureRequest, node: Node) -> None:
     """After the first test the machine is on; when that has failed, the others do not wait for deadlines."""
     if request.node.name != "test_first_boot":
         assert node.guest.running, "the machine did not boot"
-
-
-@pytest.fixture
-def serving(node: Node, first: Bundle) -> Iterator[None]:
-    """The first bundle serves before a test, and must serve after what the test did."""
-    wanted = first.digest
-    yield
-    assert node.serving() == wanted
-    serves_again(node)
 
 
 @pytest.mark.groundwork

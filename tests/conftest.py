@@ -7,6 +7,8 @@ import threading
 
 import hypothesis
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 from tools.deadlines import scaled
 
@@ -33,6 +35,21 @@ LONGEST_FIRST = (
     "tests/unit/cloud_init/",
 )
 """What takes a minute or more, so that no worker is left with it at the end while others are idle."""
+
+ONE_WORKER = ("tests/serving/wrapper/real_vllm/",)
+"""Folders whose files one worker takes together: they share an engine, which each worker would start for itself."""
+
+
+class _ByFile(LoadFileScheduling):
+    """One file to a worker, or one such folder."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        of_file = super()._split_scope(nodeid)
+        return next((folder for folder in ONE_WORKER if nodeid.startswith(folder)), of_file)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _ByFile | None:
+    return _ByFile(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

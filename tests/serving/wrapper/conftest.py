@@ -60,6 +60,11 @@ class Wrapper:
         finally:
             writer.close()
 
+    def client(self, key: str) -> httpx.AsyncClient:
+        """Somebody who comes with a key of a product, not through the gateway."""
+        headers = {"authorization": f"Bearer {key}"}
+        return httpx.AsyncClient(base_url=f"http://127.0.0.1:{self.port}", headers=headers)
+
     async def chat(self, **fields: Any) -> httpx.Response:
         headers = fields.pop("headers", {})
         body = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], **fields}

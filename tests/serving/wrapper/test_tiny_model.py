@@ -1,4 +1,4 @@
-"""The tiny model: the same bytes every time, in the layout that engines expect (test_real_vllm.py loads it)."""
+"""The tiny model: the same bytes every time, in the layout that engines expect (those of real_vllm/ load it)."""
 
 import hashlib
 import json

@@ -74,3 +74,28 @@ async def test_the_wait_for_a_turn_is_bounded_and_who_gives_up_is_passed_over() 
     await asyncio.gather(bench.first, stays)
     await bench.ask(ALICE)
     assert bench.read == [BOB, ALICE]
+
+
+@pytest.mark.anyio
+async def test_large_bodies_are_prepared_one_at_a_time_also_when_their_clients_leave() -> None:
+    bench = Workbench(8, 60)
+    inside = most = 0
+
+    def work() -> None:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        threading.Event().wait(0.1)
+        inside -= 1
+
+    async def prepare() -> None:
+        async with bench.turn(("team", "alice")) as run:
+            await run(work)
+
+    tasks = [asyncio.create_task(prepare()) for _ in range(5)]
+    await asyncio.sleep(0.02)
+    for task in tasks[:2]:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await prepare()
+    assert most == 1

@@ -23,7 +23,7 @@ ALLOWED = {
     ("GET", "/health"),
     ("GET", "/ready"),
 }
-# What vLLM has besides (a live list is taken from the real engine in test_real_vllm.py), and ways to write a path.
+# What vLLM has besides (real_vllm/test_routes.py takes a live list from the engine), and ways to write a path.
 HIDDEN = [
     "/metrics",
     "/tokenize",

@@ -141,8 +141,7 @@ async def test_f7_max_concurrency_of_a_key_counts_sequences(make_wrapper: MakeWr
     product = {"keys": [{"name": "alice", "sha256": digest}], "max_concurrency": 4, "tokens_per_minute": 10_000}
     wrapper = await make_wrapper(prompt=None, products={"team": product})
     wrapper.engine.script = never
-    headers = {"authorization": f"Bearer {key}"}
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{wrapper.port}", headers=headers) as client:
+    async with wrapper.client(key) as client:
 
         async def ask(inputs: int) -> httpx.Response:
             body = {**HEAVY, "n": 1, "prompt": [[1]] * inputs}
@@ -174,8 +173,7 @@ async def test_a_large_batch_of_embeddings_takes_all_that_its_caller_may_have(ma
 
         wrapper.engine.script = held
         body = {"model": MODEL, "input": ["text"] * 1000}  # what LangChain sends at a time
-        headers = {"authorization": f"Bearer {key}"}
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{wrapper.port}", headers=headers) as client:
+        async with wrapper.client(key) as client:
             answer = group.create_task(client.post("/v1/embeddings", json=body))
             await reached.wait()
             assert wrapper.service.admission.running == 512

@@ -4,7 +4,6 @@ import asyncio
 import math
 from dataclasses import dataclass, field
 
-import httpx
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -177,8 +176,7 @@ def product(key_hash: str, **limits: int) -> dict[str, object]:
 async def test_streams_count_as_much_as_plain_answers(make_wrapper: MakeWrapper) -> None:
     key, digest = new_key()
     wrapper = await make_wrapper(products=product(digest, tokens_per_minute=10_000))
-    headers = {"authorization": f"Bearer {key}"}
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{wrapper.port}", headers=headers) as client:
+    async with wrapper.client(key) as client:
         counted = []
         for stream in (False, True):
             body = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "stream": stream, "max_tokens": 5}
@@ -199,8 +197,7 @@ async def test_streams_count_as_much_as_plain_answers(make_wrapper: MakeWrapper)
 async def test_over_a_limit_is_a_429_with_the_time_to_wait(make_wrapper: MakeWrapper) -> None:
     key, digest = new_key()
     wrapper = await make_wrapper(products=product(digest, requests_per_minute=2))
-    headers = {"authorization": f"Bearer {key}"}
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{wrapper.port}", headers=headers) as client:
+    async with wrapper.client(key) as client:
         body = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}]}
         statuses = [(await client.post("/v1/chat/completions", json=body)).status_code for _ in range(2)]
         refused = await client.post("/v1/chat/completions", json=body)
@@ -223,10 +220,9 @@ async def test_leaving_before_the_usage_is_charged_as_declared(make_wrapper: Mak
         await reply.closed_by_peer()
 
     wrapper.engine.script = script
-    headers = {"authorization": f"Bearer {key}"}
     body = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "stream": True, "max_tokens": 700}
     async with (
-        httpx.AsyncClient(base_url=f"http://127.0.0.1:{wrapper.port}", headers=headers) as client,
+        wrapper.client(key) as client,
         client.stream("POST", "/v1/chat/completions", json=body) as answer,
     ):
         await answer.aiter_raw().__anext__()
@@ -246,9 +242,9 @@ async def test_a_broken_engine_costs_the_subscriber_nothing(make_wrapper: MakeWr
     wrapper.engine.script = script
     answer = await wrapper.chat(headers={"authorization": f"Bearer {key}", "x-backend-key": ""})
     assert answer.status_code == 401  # an empty backend key is a wrong one, not none
-    async with httpx.AsyncClient(headers={"authorization": f"Bearer {key}"}) as client:
+    async with wrapper.client(key) as client:
         body = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}]}
-        answer = await client.post(f"http://127.0.0.1:{wrapper.port}/v1/chat/completions", json=body)
+        answer = await client.post("/v1/chat/completions", json=body)
     assert answer.status_code == 502
     used = wrapper.service._subscribers[("team", "alice")].used(Limit.TOKENS_PER_MINUTE, wrapper.service.clock())
     assert used == 0
@@ -258,8 +254,7 @@ async def test_a_broken_engine_costs_the_subscriber_nothing(make_wrapper: MakeWr
 async def test_requests_that_are_refused_count_in_the_rate(make_wrapper: MakeWrapper) -> None:
     key, digest = new_key()
     wrapper = await make_wrapper(products=product(digest, requests_per_minute=2))
-    headers = {"authorization": f"Bearer {key}"}
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{wrapper.port}", headers=headers) as client:
+    async with wrapper.client(key) as client:
         bad = {"model": MODEL, "messages": 1}
         statuses = [(await client.post("/v1/chat/completions", json=bad)).status_code for _ in range(3)]
     assert statuses == [400, 400, 429]

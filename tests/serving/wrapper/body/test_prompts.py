@@ -1,13 +1,17 @@
 """Where the system prompt goes: first, in every kind of request, whatever the client sends."""
 
+import json
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from huddle.wrapper.body.caps import Caps
+from huddle.wrapper.body.prepare import Preparer, Served
 from huddle.wrapper.body.prompts import ClientSystem, Prompt, compose, into_completion, into_messages, into_responses
 from huddle.wrapper.errors import RequestError
+from huddle.wrapper.routes import Route
 from tests.serving.wrapper.pictures import TINY
 
 PROMPT = Prompt("p", "ours")
@@ -129,3 +133,17 @@ def test_whatever_comes_the_first_message_begins_with_ours(messages: list[dict[s
     if mode is ClientSystem.DROP:
         assert result[0]["content"] == "ours"
         assert all(message["role"] not in ("system", "developer") for message in result[1:])
+
+
+def test_f17_texts_times_system_prompt_are_bounded_before_they_are_built() -> None:
+    preparer = Preparer({"m": Served("m", "m", Prompt("p", "x" * 20_000))}, Caps(sequences=4_096))
+    body = json.dumps({"model": "m", "prompt": ["a"] * 2_048}).encode()
+    with pytest.raises(RequestError) as refused:
+        preparer.prepare(Route.COMPLETIONS, body, "salt")
+    assert (refused.value.status, refused.value.param) == (400, "prompt")
+    most = Caps().prompt_copies_bytes // 20_000
+    for count in (1, most):
+        body = json.dumps({"model": "m", "prompt": ["a"] * count}).encode()
+        assert preparer.prepare(Route.COMPLETIONS, body, "salt").body.count(b"xa") == 0
+    huge = Preparer({"m": Served("m", "m", Prompt("p", "x" * 3_000_000))}, Caps())
+    assert huge.prepare(Route.COMPLETIONS, b'{"model":"m","prompt":"a"}', "salt")

@@ -22,30 +22,30 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from huddle.wrapper import runtime as runtimes
-from huddle.wrapper.access.auth import Caller, Via, cache_salt, new_key
 from huddle.wrapper.config import WrapperConfig
-from huddle.wrapper.engine.answers import Judge
-from huddle.wrapper.engine.usage import StreamMeter, VectorsMeter
-from huddle.wrapper.errors import RequestError
 from huddle.wrapper.http.connection import ClientConnection
 from huddle.wrapper.observability.logs import LogWriter
 from huddle.wrapper.observability.metrics import Metrics
 from huddle.wrapper.routes import Route
 from huddle.wrapper.service import WrapperService
 from tests.serving.wrapper.conftest import BACKEND_KEY
-from tests.serving.wrapper.engine.test_errors import leaked
+from tests.serving.wrapper.engine.hostile_answers import (
+    ANSWERS,
+    DIGEST,
+    ENGINE_KEY,
+    GATEWAY_SALT,
+    KEY,
+    PROMPTS,
+    RESPONSE,
+    SAID,
+    SALT,
+    SALT_SECRET,
+    Said,
+)
 from tests.serving.wrapper.fake_engine import Received, Reply, fake_engine
+from tests.serving.wrapper.leaks import leaked
 from tools.deadlines import scaled
 
-ENGINE_KEY = "engine-key-0123456789abcdef"
-KEY, DIGEST = new_key()
-SALT_SECRET = b"salt secret of the tests"
-SALT = cache_salt(SALT_SECRET, Caller(Via.OWN_KEY, "team", "alice"))
-GATEWAY_SALT = cache_salt(SALT_SECRET, Caller(Via.GATEWAY, "team", "alice"))
-PROMPTS = {
-    "text": "Say nothing of the merger with Bolt & Söhne; the code of the vault is 4711.",
-    "id": "internal-ticket:0123456789-abcdef.ghijkl",  # it could stand in an id
-}
 ROUTES = {
     Route.CHAT: {"messages": [{"role": "user", "content": "hi"}]},
     Route.COMPLETIONS: {"prompt": "hi"},
@@ -59,152 +59,6 @@ MODELS_WORDS = re.compile(
     r"|part\.(text|refusal|logprobs\..*)|delta|text|refusal|arguments|name|logprobs\..*|data\.embedding"
 )
 """Where a model's own words stand, as keys from the outside in."""
-TOKEN = {"token": "a", "logprob": -0.5, "bytes": [97], "top_logprobs": [{"token": "a", "logprob": -0.5, "bytes": [97]}]}
-CALL = {"index": 0, "id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-MESSAGE = {"role": "assistant", "content": "hi", "reasoning": "hm", "refusal": None, "tool_calls": [CALL]}
-CHOICE = {"index": 0, "logprobs": {"content": [TOKEN]}, "finish_reason": "stop", "stop_reason": "x", "token_ids": None}
-HEAD = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "tiny", "system_fingerprint": "vllm-1"}
-USAGE = {"prompt_tokens": 3, "total_tokens": 4, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 1}}
-PART = {"type": "output_text", "text": "hi", "annotations": [], "logprobs": [TOKEN]}
-ITEM = {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed", "content": [PART]}
-RESPONSE = {
-    "id": "resp_1", "object": "response", "created_at": 1, "model": "tiny", "status": "completed",
-    "instructions": "x", "metadata": {"a": "b"}, "tools": [{"type": "function", "name": "x"}], "tool_choice": "auto",
-    "text": {"format": {"type": "text"}}, "user": "x", "reasoning": {"effort": "low"}, "output": [ITEM],
-    "incomplete_details": {"reason": "max_output_tokens"}, "input_messages": [{"role": "system", "content": "x"}],
-    "prompt": {"id": "x"}, "truncation": "disabled", "usage": {"input_tokens": 1, "output_tokens": 1},
-}  # fmt: skip
-DETAILS = {"item_id": "msg_1", "output_index": 0, "content_index": 0, "sequence_number": 1}
-ANSWERS: list[Any] = [
-    {**HEAD, "choices": [{**CHOICE, "message": MESSAGE}], "usage": USAGE, "prompt_text": "x", "prompt_token_ids": [1]},
-    {**HEAD, "choices": [{**CHOICE, "delta": MESSAGE}]},
-    {**HEAD, "choices": [{**CHOICE, "text": "hi", "logprobs": {"tokens": ["a"], "top_logprobs": [{"a": -0.5}]}}]},
-    {**HEAD, "choices": [], "usage": USAGE},
-    RESPONSE,
-    {"type": "response.created", "sequence_number": 0, "response": RESPONSE},
-    {"type": "response.completed", "sequence_number": 9, "response": RESPONSE},
-    {"type": "response.output_text.delta", "delta": "hi", "logprobs": [TOKEN], **DETAILS},
-    {"type": "response.output_item.done", "item": ITEM, "sequence_number": 4},
-    {"type": "response.content_part.done", "part": PART, **DETAILS},
-    {**HEAD, "data": [{"object": "embedding", "index": 0, "embedding": [0.1, -2e-3]}], "usage": USAGE},
-    {"error": {"message": "x", "type": "x", "param": "x", "code": 400}},
-    {"object": "error", "message": "x"},
-    {"detail": [{"loc": ["body"], "msg": "x", "input": {"a": "b"}}]},
-    ["x", {"x": "x"}],
-    "x",
-]
-
-# An engine's answer is made of marks, which become secrets when it is sent.
-MARK = st.sampled_from(["<prompt>", "<salt>", "<key>", "<address>"])
-TEXT = st.builds(str.__add__, st.sampled_from(["", "", "chatcmpl-", "see http://", 'é"\\\n']), MARK)
-EVERYWHERE = st.sets(st.integers(0, 40), max_size=4) | st.just(set(range(41)))
-
-
-@st.composite
-def answers(draw: st.DrawFn) -> Any:
-    """An answer with a secret in some places: in values, and as keys."""
-    places, text, count = draw(EVERYWHERE), draw(TEXT), 0
-    keys = draw(st.booleans())
-
-    def spoiled(value: Any) -> Any:
-        nonlocal count
-        if isinstance(value, dict):
-            made = {key: spoiled(one) for key, one in value.items()}
-            return made | ({text: text, "debug": {"a": [text]}} if keys else {})
-        if isinstance(value, list):
-            return [spoiled(one) for one in value]
-        count += 1
-        return text if count - 1 in places else value
-
-    return spoiled(draw(st.sampled_from(ANSWERS)))
-
-
-def written(answer: Any, twice: str | None) -> str:
-    """JSON, with one key given twice on demand: a reader takes the last."""
-    text = json.dumps(answer, ensure_ascii=twice is None)
-    if twice is None or not isinstance(answer, dict):
-        return text
-    return '{"id": ' + json.dumps(twice) + ", " + text[1:]
-
-
-EVENT = st.builds(
-    lambda lines, answer, twice, end: "".join(lines) + f"data: {written(answer, twice)}{end}",
-    st.lists(st.builds("{}: {}\n".format, st.sampled_from(["", "event", "id"]), MARK), max_size=2),
-    answers(),
-    st.none() | MARK,
-    st.sampled_from(["\n\n", "\n\n", "\n\n", "\r\n\r\n", "\n\n: <prompt>\n\n", "\ndata: <salt>\n\n"]),
-)  # fmt: skip
-BODY = st.one_of(
-    st.builds(written, answers(), st.none() | MARK),
-    st.lists(EVENT, max_size=4).map("".join).map(lambda events: events + "data: [DONE]\n\n"),
-    st.lists(EVENT, min_size=1, max_size=2).map("".join).map(lambda events: events[:-5]),
-    MARK.map(lambda mark: f"<html><body>http://<address>/ {mark}</body></html>"),
-    MARK,
-)
-STATUS = st.sampled_from(
-    [200] * 8 + [0, 100, 204, 206, 301, 302, 304, 307, 400, 401, 404, 418, 422, 429, 500, 503, 999]
-)
-TYPE = st.sampled_from(
-    ["application/json", "application/json", "text/event-stream", "text/event-stream", "text/html", "a/<key>"]
-)
-HEADERS = st.lists(
-    st.sampled_from(
-        [
-            "location: http://<address>/<salt>",
-            "retry-after: <salt>",
-            "set-cookie: a=<key>",
-            "content-encoding: gzip",
-            "x-request-id: <salt>",
-            "server: <prompt>",
-            "x-huddle-prompt-id: <prompt>",
-        ]
-    ),
-    max_size=2,
-)
-
-
-@dataclass(frozen=True)
-class Said:
-    """What an engine answers: its marks become secrets, and its body goes out in pieces."""
-
-    status: int = 200
-    content_type: str = "application/json"
-    headers: tuple[str, ...] = ()
-    body: str = ""
-    cuts: frozenset[float] = frozenset()
-    whole: bool = True
-    chunked: bool = True
-
-    async def send(self, request: Received, reply: Reply, prompt: str, address: str) -> None:
-        secrets = {"<prompt>": prompt, "<salt>": request.json["cache_salt"], "<key>": ENGINE_KEY, "<address>": address}
-        body, head = self.body, "\r\n".join((f"content-type: {self.content_type}", *self.headers))
-        for mark, secret in secrets.items():
-            body, head = body.replace(mark, secret), head.replace(mark, secret)
-        data = body.encode()
-        framing = "transfer-encoding: chunked" if self.chunked else f"content-length: {len(data)}"
-        await reply.raw(f"HTTP/1.1 {self.status:03} OK\r\n{head}\r\n{framing}\r\n\r\n".encode())
-        if not self.chunked:
-            await reply.raw(data)
-            return
-        edges = sorted({0, len(data), *(int(len(data) * cut) for cut in self.cuts)})
-        for start, end in itertools.pairwise(edges):
-            await reply.chunk(data[start:end])
-            await asyncio.sleep(0.002)
-        if self.whole:
-            await reply.end()
-        else:
-            reply.writer.close()
-
-
-SAID = st.builds(
-    Said,
-    STATUS,
-    TYPE,
-    HEADERS.map(tuple),
-    BODY,
-    st.frozensets(st.floats(0, 1), max_size=2),
-    st.sampled_from([True, True, True, False]),
-)
 
 
 @dataclass
@@ -365,42 +219,6 @@ def test_no_place_of_an_answer_shows_a_secret(live: Live, route: Route, mark: st
         assert leaked([PROMPTS[model], SALT, ENGINE_KEY, live.address], got, 14) == []
 
 
-def usual(choice: str, identity: str = "chatcmpl-1", model: str = "tiny") -> bytes:
-    """An event as engines write it."""
-    start = f'"id":"{identity}","object":"chat.completion.chunk","created":1795000000,"model":"{model}"'
-    return f'data: {{{start},"choices":[{{"index":0,{choice}}}]}}\n\n'.encode()
-
-
-FIRST = '"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null'
-LAST = '"delta":{"content":" end"},"logprobs":null,"finish_reason":"stop","stop_reason":null'
-
-
-def streamed(events: list[bytes], route: Route = Route.CHAT) -> bytes:
-    meter = StreamMeter(Judge(route, "", (*PROMPTS.values(), SALT, ENGINE_KEY)), hide=True, error=lambda _: b"ours")
-    return b"".join(map(meter.feed, events)) + meter.rest()
-
-
-def test_the_usual_events_pass_as_they_came() -> None:
-    events = [usual(FIRST), usual('"delta":{"content":" word"},"finish_reason":null'), usual(LAST)]
-    assert streamed(events) == b"".join(events)
-
-
-@pytest.mark.parametrize("secret", [SALT, ENGINE_KEY, PROMPTS["id"]])
-def test_the_usual_events_repeat_no_secret(secret: str) -> None:
-    for named in ({"identity": secret}, {"model": secret}, {"identity": f"chatcmpl-{secret[:16]}"}):
-        got = streamed([usual(FIRST, **named), usual(LAST, **named)])
-        assert leaked([secret], got, 16) == []
-        assert got.count(b"data: ") == 2
-
-
-def test_the_usual_events_of_another_route_do_not_pass() -> None:
-    assert b"choices" not in streamed([usual(FIRST), usual(LAST)], Route.RESPONSES)
-
-
-def test_a_word_that_is_none_of_the_protocol_does_not_pass_as_a_reason() -> None:
-    assert b"vault" not in streamed([usual(FIRST), usual(LAST.replace("stop", "the vault", 1))])
-
-
 STATUSES = [0, 201, 202, 204, 205, 206, 226, 301, 302, 303, 304, 307, 308, 402, 418, 451, 502, 520, 599, 999]
 OTHERS = [(200, "text/html", ""), (200, "", ""), (200, "application/json", "gzip"), (200, "text/event-stream", "br")]
 NO_ANSWERS = [
@@ -429,38 +247,3 @@ def test_what_is_no_answer_is_a_502_in_our_words(live: Live, route: Route, strea
         assert (error["type"], error["code"]) == ("upstream_error", "engine_broken")
         assert leaked([PROMPTS["text"], live.address], got, 16) == []
     assert live.faults == []
-
-
-VECTORS = (
-    b'{"id":"embd-1","object":"list","created":1,"model":"tiny","data":[{"index":0,"object":"embedding",'
-    b'"embedding":[0.1,-2e-3]},{"index":1,"object":"embedding","embedding":"AAAA//8="}],'
-    b'"usage":{"prompt_tokens":3,"total_tokens":3,"completion_tokens":0,"prompt_tokens_details":null}}'
-)
-
-
-@pytest.mark.parametrize("size", [1, 2, 7, 1000])
-def test_vectors_pass_as_they_came_in_any_pieces(size: int) -> None:
-    meter = VectorsMeter(Judge(Route.EMBEDDINGS))
-    pieces = [VECTORS[i : i + size] for i in range(0, len(VECTORS), size)]
-    assert b"".join(map(meter.feed, pieces)) + meter.rest() == VECTORS
-    assert meter.usage is not None
-    assert meter.usage.prompt_tokens == 3
-
-
-@pytest.mark.parametrize(
-    "spoiled",
-    [
-        VECTORS.replace(b'"usage"', b'"embedding","<b>"'),
-        VECTORS.replace(b'"embd-1"', b'"a secret of 16 characters"'),
-        VECTORS.replace(b"0.1", b"abc"),
-        VECTORS.replace(b"AAAA", b"a b"),
-        VECTORS.replace(b"0.1", b"127.0.0.1:41155"),
-        b"127.0.0.1:41155",
-        VECTORS[:36],
-    ],
-)
-@pytest.mark.parametrize("size", [1, 1000])
-def test_what_no_vector_holds_is_an_error(spoiled: bytes, size: int) -> None:
-    meter = VectorsMeter(Judge(Route.EMBEDDINGS, "", ("a secret of 16 characters",)))
-    with pytest.raises(RequestError):
-        [meter.feed(spoiled[i : i + size]) for i in range(0, len(spoiled), size)] + [meter.rest()]

@@ -18,8 +18,8 @@ from huddle.wrapper.http.connection import ClientConnection, State
 from huddle.wrapper.observability.logs import LogWriter
 from huddle.wrapper.routes import Route
 from tests.serving.wrapper.conftest import Wrapper, wrappers
-from tests.serving.wrapper.engine.test_errors import leaked
 from tests.serving.wrapper.fake_engine import DONE, MODEL, USAGE, USAGE_EVENT, Received, Reply, token
+from tests.serving.wrapper.leaks import leaked
 from tools.deadlines import scaled
 
 from .case import Case

@@ -1,0 +1,94 @@
+"""Time has owners: a body that would hold the interpreter is refused, or read beside the loop (F16)."""
+
+import json
+import random
+import threading
+from typing import Any
+
+import pytest
+
+from huddle.wrapper.body.effort import MOST_NS, effort_ns, prepared_at_once
+from huddle.wrapper.body.strictjson import parse_object
+from huddle.wrapper.errors import RequestError
+from huddle.wrapper.exchange import Exchange
+from tests.serving.wrapper.conftest import Wrapper
+
+
+def listed(values: str, count: int, before: str = "[", after: str = "]") -> bytes:
+    inner = ",".join(values.replace("#", str(i)) for i in range(count))
+    return f'{{"messages":[{{"role":"user","content":"hi"}}],"x":{before}{inner}{after}}}'.encode()
+
+
+WIDE = {
+    "600,000 keys": lambda: listed('"#":1', 600_000, "{", "}"),
+    "999,000 decimals": lambda: listed("0.#", 999_000),
+    "999,000 whole numbers": lambda: listed("#", 999_000),
+    "exponents": lambda: listed("1e5", 400_000),
+    "86,000 objects": lambda: listed("{}", 86_000),
+    "86,000 lists": lambda: listed("[]", 86_000),
+    "two million empty texts": lambda: listed('""', 2_000_000),
+    "numbers of 4,200 digits": lambda: listed("1" * 4_200, 1_900),
+}
+FINE = {
+    "250,000 token ids": lambda: listed("#", 250_000),
+    "8 MB of commas in a text": lambda: json.dumps({"a": "a, b.c: {[ " * 700_000}).encode(),
+    "8 MB of quotes in a text": lambda: json.dumps({"a": 'say "yes" \\ or ' * 400_000}).encode(),
+    "a picture": lambda: json.dumps({"a": "data:image/png;base64," + "iVBORw0KGgo=" * 600_000}).encode(),
+    "digits in a text": lambda: json.dumps({"a": "1" * 1_000_000}).encode(),
+    "5,000 messages": lambda: listed('{"role":"user","content":"hello, you"}', 5_000),
+}
+
+
+@pytest.mark.parametrize("case", WIDE)
+def test_f16_what_would_hold_the_interpreter_is_refused(case: str) -> None:
+    with pytest.raises(RequestError) as refused:
+        parse_object(WIDE[case](), 64)
+    assert refused.value.status in (400, 413)
+
+
+@pytest.mark.parametrize("case", FINE)
+def test_f16_what_real_clients_send_is_not(case: str) -> None:
+    assert parse_object(FINE[case](), 64)
+    assert effort_ns(FINE[case]()) < MOST_NS
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("values", "inline"), [(10, True), (20_000, False)])
+async def test_f16_many_values_are_prepared_beside_the_loop_whatever_their_bytes(
+    wrapper: Wrapper, monkeypatch: pytest.MonkeyPatch, values: int, inline: bool
+) -> None:
+    seen: list[bool] = []
+    whole = Exchange._prepare
+
+    def spy(self: Exchange) -> Any:
+        seen.append(threading.current_thread() is threading.main_thread())
+        return whole(self)
+
+    monkeypatch.setattr(Exchange, "_prepare", spy)
+    body = listed('"#"', values)
+    assert len(body) < 256 * 1024
+    assert prepared_at_once(body) == inline
+    answer = await wrapper.http.post("/v1/chat/completions", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 200
+    assert seen == [inline]
+
+
+@pytest.mark.parametrize("written", ["{}", "[]", "\\u007b\\u007D", '\\"a\\":0'])
+def test_schemas_in_texts_are_read_beside_the_loop(written: str) -> None:
+    text = ",".join([written] * 12_000)
+    body = b'{"structured_outputs":{"a":[{"json":"{\\"x\\":[' + text.encode() + b']}"}]}}'
+    assert not prepared_at_once(body)
+
+
+def test_prose_is_read_at_once() -> None:
+    prose = "Once upon a time, there was a model: it read (and wrote) all day long. " * 1_500
+    assert prepared_at_once(json.dumps({"messages": [{"role": "user", "content": prose}]}).encode())
+
+
+def test_effort_sees_through_escapes() -> None:
+    """What stands in a text is text, however its quotes and backslashes are escaped."""
+    draw = random.Random(5)
+    for _ in range(50):
+        text = "".join(draw.choice('a"\\,:{[.') for _ in range(20_000))
+        body = json.dumps({"a": text, "b": [0] * 5_000}).encode()
+        assert effort_ns(body) < effort_ns(json.dumps({"a": "a", "b": [0] * 5_000}).encode()) + 500_000

@@ -1,0 +1,81 @@
+"""The usual answers pass as they came, in any pieces; what does not belong there does not pass."""
+
+import pytest
+
+from huddle.wrapper.engine.answers import Judge
+from huddle.wrapper.engine.usage import StreamMeter, VectorsMeter
+from huddle.wrapper.errors import RequestError
+from huddle.wrapper.routes import Route
+from tests.serving.wrapper.engine.hostile_answers import ENGINE_KEY, PROMPTS, SALT
+from tests.serving.wrapper.leaks import leaked
+
+
+def usual(choice: str, identity: str = "chatcmpl-1", model: str = "tiny") -> bytes:
+    """An event as engines write it."""
+    start = f'"id":"{identity}","object":"chat.completion.chunk","created":1795000000,"model":"{model}"'
+    return f'data: {{{start},"choices":[{{"index":0,{choice}}}]}}\n\n'.encode()
+
+
+FIRST = '"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null'
+LAST = '"delta":{"content":" end"},"logprobs":null,"finish_reason":"stop","stop_reason":null'
+
+
+def streamed(events: list[bytes], route: Route = Route.CHAT) -> bytes:
+    meter = StreamMeter(Judge(route, "", (*PROMPTS.values(), SALT, ENGINE_KEY)), hide=True, error=lambda _: b"ours")
+    return b"".join(map(meter.feed, events)) + meter.rest()
+
+
+def test_the_usual_events_pass_as_they_came() -> None:
+    events = [usual(FIRST), usual('"delta":{"content":" word"},"finish_reason":null'), usual(LAST)]
+    assert streamed(events) == b"".join(events)
+
+
+@pytest.mark.parametrize("secret", [SALT, ENGINE_KEY, PROMPTS["id"]])
+def test_the_usual_events_repeat_no_secret(secret: str) -> None:
+    for named in ({"identity": secret}, {"model": secret}, {"identity": f"chatcmpl-{secret[:16]}"}):
+        got = streamed([usual(FIRST, **named), usual(LAST, **named)])
+        assert leaked([secret], got, 16) == []
+        assert got.count(b"data: ") == 2
+
+
+def test_the_usual_events_of_another_route_do_not_pass() -> None:
+    assert b"choices" not in streamed([usual(FIRST), usual(LAST)], Route.RESPONSES)
+
+
+def test_a_word_that_is_none_of_the_protocol_does_not_pass_as_a_reason() -> None:
+    assert b"vault" not in streamed([usual(FIRST), usual(LAST.replace("stop", "the vault", 1))])
+
+
+VECTORS = (
+    b'{"id":"embd-1","object":"list","created":1,"model":"tiny","data":[{"index":0,"object":"embedding",'
+    b'"embedding":[0.1,-2e-3]},{"index":1,"object":"embedding","embedding":"AAAA//8="}],'
+    b'"usage":{"prompt_tokens":3,"total_tokens":3,"completion_tokens":0,"prompt_tokens_details":null}}'
+)
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 1000])
+def test_vectors_pass_as_they_came_in_any_pieces(size: int) -> None:
+    meter = VectorsMeter(Judge(Route.EMBEDDINGS))
+    pieces = [VECTORS[i : i + size] for i in range(0, len(VECTORS), size)]
+    assert b"".join(map(meter.feed, pieces)) + meter.rest() == VECTORS
+    assert meter.usage is not None
+    assert meter.usage.prompt_tokens == 3
+
+
+@pytest.mark.parametrize(
+    "spoiled",
+    [
+        VECTORS.replace(b'"usage"', b'"embedding","<b>"'),
+        VECTORS.replace(b'"embd-1"', b'"a secret of 16 characters"'),
+        VECTORS.replace(b"0.1", b"abc"),
+        VECTORS.replace(b"AAAA", b"a b"),
+        VECTORS.replace(b"0.1", b"127.0.0.1:41155"),
+        b"127.0.0.1:41155",
+        VECTORS[:36],
+    ],
+)
+@pytest.mark.parametrize("size", [1, 1000])
+def test_what_no_vector_holds_is_an_error(spoiled: bytes, size: int) -> None:
+    meter = VectorsMeter(Judge(Route.EMBEDDINGS, "", ("a secret of 16 characters",)))
+    with pytest.raises(RequestError):
+        [meter.feed(spoiled[i : i + size]) for i in range(0, len(spoiled), size)] + [meter.rest()]

@@ -154,26 +154,30 @@ import pathlib, pytest
 
 @pytest.mark.groundwork
 def test_boot(): print("ran boot")
+@pytest.mark.lab
 def test_one(): print("ran one")
+@pytest.mark.lab
 def test_two():
     print("ran two")
     assert pathlib.Path("fixed").exists()
+@pytest.mark.lab
 def test_three(): print("ran three")
+def test_of_make_test(): print("ran another")
 """
 
 
 def scenarios(folder: Path) -> tuple[int, list[str]]:
     """Run the scenarios: pytest's exit status, and which ran."""
-    words = ["-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", "-p", "tools.labs.resume", "--passed", "passed", "."]
+    words = ["-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", "-p", "tools.labs.resume", "--passed", "passed"]
     done = subprocess.run(
-        [sys.executable, *words, "--rootdir", "."],
+        [sys.executable, *words, "-m", command.SELECTED, "--rootdir", ".", "."],
         cwd=folder,
         env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
         check=False,
     )
-    return done.returncode, [word for word in done.stdout.split() if word in {"boot", "one", "two", "three"}]
+    return done.returncode, [word for word in done.stdout.split() if word in {"boot", "one", "two", "three", "another"}]
 
 
 @pytest.mark.slow  # starts pytest four times

@@ -26,6 +26,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(_Writer(Passed(path)))
 
 
+@pytest.hookimpl(trylast=True)  # after -m, which leaves out what is no lab's
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what has passed."""
     path = config.getoption("--passed")

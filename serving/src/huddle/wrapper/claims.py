@@ -10,6 +10,8 @@ from huddle.wrapper.access.compilation import Compilations, Leave
 from huddle.wrapper.access.limits import Arrival, Reservation, Subscriber
 from huddle.wrapper.body.compile_cost import Compiling
 from huddle.wrapper.body.prepare import Prepared
+from huddle.wrapper.engine.usage import Usage
+from huddle.wrapper.errors import RequestError
 from huddle.wrapper.routes import Route
 from huddle.wrapper.runtime import Runtime
 
@@ -106,8 +108,10 @@ class Claims:
         if self._leave is not None:
             self._leave.end()
 
-    def give_back(self, now: float, tokens: int | None, *, sent: bool) -> None:
-        """The request has ended, having used `tokens`; None when nobody knows. What was `sent` may be compiled yet."""
+    def give_back(
+        self, now: float, usage: Usage | None, refusal: RequestError | None, *, sent: bool, refused: bool
+    ) -> None:
+        """The request has ended. What was `sent` may be compiled yet; `refused`: by the engine."""
         if self._leave is not None and not sent:
             self._leave.end()
         if self._entered_at is not None:
@@ -116,4 +120,17 @@ class Claims:
         if admitted.arrival is not None:
             admitted.arrival.end()
         if admitted.subscriber is not None and self._reservation is not None:
+            tokens = _charged(usage, refusal, sent=sent, refused=refused)
             admitted.subscriber.settle(self._reservation, tokens, now)
+
+
+def _charged(usage: Usage | None, refusal: RequestError | None, *, sent: bool, refused: bool) -> int | None:
+    """Tokens to charge: what the engine counted; nothing where it did or could do no work; else all declared.
+
+    A client that leaves a stream early is charged what it declared: leaving just before the usage event would
+    otherwise be a way to pay nothing.
+    """
+    if usage is not None:
+        return usage.total
+    broken = refusal is not None and refusal.status in (502, 503)
+    return 0 if not sent or broken or refused else None

@@ -5,11 +5,11 @@ Why a client that leaves must reach the engine: docs/facts/vllm-and-ray.md#clien
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from enum import UNIQUE, StrEnum, verify
 from typing import Final, Protocol
 
 from huddle.headers import OVERHEAD_HEADER, PROMPT_HASH_HEADER, PROMPT_ID_HEADER, QUEUE_HEADER, REQUEST_ID_HEADER
+from huddle.wrapper import reading
 from huddle.wrapper.access import auth
 from huddle.wrapper.access.admission import Admission
 from huddle.wrapper.access.compilation import Compilations
@@ -18,8 +18,7 @@ from huddle.wrapper.body.effort import prepared_at_once
 from huddle.wrapper.body.prepare import Prepared
 from huddle.wrapper.claims import Admitted, Claims
 from huddle.wrapper.engine import errors as engine_errors
-from huddle.wrapper.engine.answers import Judge
-from huddle.wrapper.engine.usage import BytesMeter, PlainMeter, StreamMeter, Usage, VectorsMeter
+from huddle.wrapper.engine.usage import BytesMeter, PlainMeter, Usage
 from huddle.wrapper.errors import RequestError, upstream_broken, upstream_timeout
 from huddle.wrapper.http.connection import ClientConnection
 from huddle.wrapper.http.upstream import ResponseHead, UpstreamConnection, UpstreamPool
@@ -30,14 +29,6 @@ from huddle.wrapper.workbench import Workbench
 
 _THREAD_BYTES: Final = 256 * 1024  # a larger body is prepared in a thread, to keep the streams flowing
 _KEEPALIVE: Final = b": keep-alive\n\n"
-_STREAM_TYPE: Final = "text/event-stream; charset=utf-8"
-_BYTES_TYPE: Final = "application/octet-stream"  # embeddings with encoding_format: bytes
-_CONTENT_TYPES: Final = {
-    b"application/json": "application/json",
-    b"text/event-stream": _STREAM_TYPE,
-    b"application/octet-stream": _BYTES_TYPE,
-}
-"""What an answer may be, and how we say it: the engine's own header does not go through."""
 
 
 @verify(UNIQUE)
@@ -48,15 +39,6 @@ class End(StrEnum):
     REFUSED = "refused"
     CLIENT_GONE = "client_gone"
     TRUNCATED = "truncated"
-
-
-@dataclass(slots=True)
-class _EngineError:
-    """An error answer of the engine, as far as it has come and will be read."""
-
-    status: int
-    retry_after: bytes | None
-    body: bytearray = field(default_factory=bytearray)
 
 
 class ExchangeService(Protocol):
@@ -101,9 +83,9 @@ class Exchange:
         self._sent_at: float | None = None
         self._heard_at = 0.0
         self._answer_begun = False
-        self._meter: StreamMeter | PlainMeter | VectorsMeter | BytesMeter = BytesMeter()
+        self._meter: reading.Meter = BytesMeter()
         self._sse = False
-        self._error: _EngineError | None = None
+        self._error: reading.EngineError | None = None
         self._asked_again = False
         self._ended = False
         self._task: asyncio.Task[None] | None = None
@@ -187,54 +169,36 @@ class Exchange:
         if head.status != 200:
             self.first_byte_at = now
             self._claims.refused(head.status)
-            self._error = _EngineError(head.status, head.headers.get(b"retry-after"))
+            self._error = reading.EngineError(head.status, head.headers.get(b"retry-after"))
             if not engine_errors.body_matters(head.status):
                 self._refuse_for_engine(self._error)
             return
-        content_type = _CONTENT_TYPES.get(head.headers.get(b"content-type", b"").partition(b";")[0].strip().lower())
-        vectors = self.admitted.route is Route.EMBEDDINGS
-        if content_type == _BYTES_TYPE and not (self.prepared and self.prepared.as_bytes):
-            content_type = None
-        if content_type is None or head.headers.get(b"content-encoding", b"identity") != b"identity":
+        prepared = self.prepared
+        assert prepared is not None  # noqa: S101 - an answer follows a request
+        content_type = reading.content_type(head, prepared)
+        if content_type is None:
             self._upstream_fault(upstream_broken("the engine's answer is not of a type that it was asked for"))
             return
         self.status = head.status
-        self._sse = content_type == _STREAM_TYPE
-        judge = self._judge()
-        headers, length = [("content-type", content_type)], None
-        if self._sse:
-            prepared = self.prepared
-            hide = prepared is not None and prepared.hide_usage
-            self._meter = StreamMeter(judge, hide=hide, error=self._stream_error)
-            headers += (("cache-control", "no-cache"), ("x-accel-buffering", "no"))
-        elif content_type != "application/json":
-            length = head.length
-        elif vectors:
-            self._meter, length = VectorsMeter(judge), head.length
-        else:
-            self._meter = PlainMeter(judge)
+        self._sse = content_type == reading.STREAM_TYPE
+        address = self.service.pool.address
+        self._meter = reading.meter(content_type, self.admitted, prepared, address, self._stream_error)
+        if isinstance(self._meter, PlainMeter):
             return  # the client's answer begins once this one is whole and judged
+        headers, length = [("content-type", content_type)], head.length
+        if self._sse:
+            length = None
+            headers += (("cache-control", "no-cache"), ("x-accel-buffering", "no"))
         self.overhead_s += self._clock() - now
         self.connection.start_response(head.status, headers + self.own_headers(), length)
-
-    def _judge(self) -> Judge:
-        admitted, prepared, address = self.admitted, self.prepared, self.service.pool.address
-        assert prepared is not None  # noqa: S101 - an answer follows a request
-        secrets = (
-            prepared.served.prompt.text if prepared.served.prompt else "",
-            auth.cache_salt(admitted.runtime.cache_salt_secret, admitted.caller),
-            admitted.runtime.upstream_key or "",
-            address.path or address.authority,
-        )
-        return Judge(admitted.route, admitted.request_id, secrets, prepared.repeated, prepared.stops)
 
     def response_body(self, data: bytes, *, last: bool) -> None:
         """Some of the answer: the hot path."""
         self._heard_at = self._clock()
         if self._error is not None:
             self._error.body += data
-            if len(self._error.body) > engine_errors.READ_BYTES:
-                self._refuse_for_engine(self._error)  # whatever follows is not waited for
+            if self._error.is_enough:
+                self._refuse_for_engine(self._error)
             return
         meter = self._meter
         try:
@@ -395,38 +359,16 @@ class Exchange:
         self.connection.refuse(refusal, self.own_headers())
         self._end(End.REFUSED, refusal)
 
-    def _refuse_for_engine(self, error: "_EngineError") -> None:
+    def _refuse_for_engine(self, error: reading.EngineError) -> None:
         """The engine has refused or failed: say so in our words."""
-        body = bytes(error.body)
-        refusal = engine_errors.translate(
-            error.status, body, self.admitted.route, error.retry_after, moved=self._prompted
-        )
-        self._note_engine_error(error.status, refusal, len(body))
-        self._refuse(refusal)
+        self._refuse(reading.refusal(error, self.admitted, self.prepared, self.service.log))
 
     def _stream_error(self, event: bytes) -> bytes:
         """The event that stands for an engine's error inside of a stream."""
-        refusal = engine_errors.translate_event(event, self.admitted.route, moved=self._prompted)
+        refusal = reading.refusal_in_stream(event, self.status, self.admitted, self.prepared, self.service.log)
         of(self.service.metrics.refusals, refusal.code).inc()
-        self._note_engine_error(self.status, refusal, len(event))
         self._claims.refused(refusal.status)
         return refusal.event()
-
-    @property
-    def _prompted(self) -> bool:
-        return self.prepared is not None and self.prepared.served.prompt is not None
-
-    def _note_engine_error(self, status: int, refusal: RequestError, size: int) -> None:
-        """The engine's text is not logged: it could quote a prompt."""
-        self.service.log.info(
-            "engine_error",
-            request_id=self.admitted.request_id,
-            engine_status=status,
-            status=refusal.status,
-            code=refusal.code,
-            param=refusal.param,
-            bytes=size,
-        )
 
     def _upstream_fault(self, refusal: RequestError) -> None:
         """The engine failed: an error answer if that is still possible, else a cut that cannot be taken for an end."""
@@ -452,18 +394,6 @@ class Exchange:
         if how is End.DONE:
             self._claims.compiled()
         usage = self._meter.usage
-        self._claims.give_back(now, self._charge(usage, refusal), sent=self._sent_at is not None)
+        sent, refused = self._sent_at is not None, self._answer_begun and self.status >= 400
+        self._claims.give_back(now, usage, refusal, sent=sent, refused=refused)
         self.service.finished(self, how, usage, refusal, now)
-
-    def _charge(self, usage: Usage | None, refusal: RequestError | None) -> int | None:
-        """Tokens to charge: what the engine counted; nothing where it did or could do no work; else all declared.
-
-        A client that leaves a stream early is charged what it declared: leaving just before the usage event would
-        otherwise be a way to pay nothing.
-        """
-        if usage is not None:
-            return usage.total
-        broken = refusal is not None and refusal.status in (502, 503)
-        if self._sent_at is None or broken or (self._answer_begun and self.status >= 400):
-            return 0
-        return None

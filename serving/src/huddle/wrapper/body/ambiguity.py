@@ -68,7 +68,7 @@ def _nesting(signs: Iterable[str], known: Mapping[str, Nesting]) -> Nesting:
             around.append((branches, elements))
             branches, elements = [], []
         elif sign == ")":
-            group = _either([*branches, _row(elements)])
+            group = _most([*branches, _row(elements)])
             branches, elements = around.pop() if around else ([], [])
             elements.append(group)
         elif sign == "|":
@@ -82,10 +82,10 @@ def _nesting(signs: Iterable[str], known: Mapping[str, Nesting]) -> Nesting:
             may_lack = sign.startswith(("*", "?", "{0", "{,"))
             elements[-1] = Nesting(bare + more, max(worst, bare + more), nested + more, empty or may_lack)
     while around:
-        group = _either([*branches, _row(elements)])
+        group = _most([*branches, _row(elements)])
         branches, elements = around.pop()
         elements.append(group)
-    return _either([*branches, _row(elements)])
+    return _most([*branches, _row(elements)])
 
 
 def _row(elements: list[Nesting]) -> Nesting:
@@ -93,10 +93,6 @@ def _row(elements: list[Nesting]) -> Nesting:
     bare, worst, nested, empty = _most(elements) if elements else (0, 0, 0, True)
     apart = any(not element.bare and not element.empty for element in elements)
     return Nesting(0 if apart else bare, worst, nested, empty and all(element.empty for element in elements))
-
-
-def _either(branches: list[Nesting]) -> Nesting:
-    return _most(branches)
 
 
 def _most(parts: list[Nesting]) -> Nesting:

@@ -24,17 +24,8 @@ def run(argv: Sequence[str], *, deadline_s: float, env: Mapping[str, str] | None
     shown = " ".join(argv[:3])
     done: subprocess.CompletedProcess[str]
     try:
-        done = subprocess.run(
-            argv,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            text=True,
-            errors="replace",
-            timeout=deadline_s,
-            env={**os.environ, **(env or {})},
-            check=False,
-        )
+        everything = {**os.environ, **(env or {})}
+        done = _said(argv, deadline_s, stderr=subprocess.STDOUT, env=everything)
     except OSError as error:
         raise ApplyError(f"`{shown}` cannot be started: {error.strerror or error}") from error
     except subprocess.TimeoutExpired as error:
@@ -75,16 +66,7 @@ def stream(argv: Sequence[str], *, deadline_s: float, env: Mapping[str, str] | N
 def output(argv: Sequence[str], *, deadline_s: float) -> str | None:
     """What a program says on stdout, however it ends; None when there is no such program or it does not end in time."""
     try:
-        done = subprocess.run(
-            argv,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            stdin=subprocess.DEVNULL,
-            text=True,
-            errors="replace",
-            timeout=deadline_s,
-            check=False,
-        )
+        done = _said(argv, deadline_s, stderr=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout
@@ -97,6 +79,20 @@ def succeeds(argv: Sequence[str], *, deadline_s: float) -> bool:
     except ApplyError:
         return False
     return True
+
+
+def _said(argv: Sequence[str], deadline_s: float, **more: Any) -> subprocess.CompletedProcess[str]:
+    """A program's end, and what it said on stdout."""
+    return subprocess.run(
+        argv,
+        stdout=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        errors="replace",
+        timeout=deadline_s,
+        check=False,
+        **more,
+    )
 
 
 def tail(text: str, lines: int = LOG_LINES) -> str:

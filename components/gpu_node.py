@@ -9,8 +9,8 @@ import pulumi
 from pulumi_azure_native import compute, devtestlab, network
 
 from components.scope import StackScope
+from plan.azure.model import ComputePlan
 from plan.model import NodePlan
-from plan.model_azure import ComputePlan
 from plan.vocabulary import Priority
 
 APPLY = "apply"

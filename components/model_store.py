@@ -10,8 +10,8 @@ from pulumi_azure_native import compute, storage
 
 from components.private_endpoint import PrivateEndpoint, PrivateEndpointArgs
 from components.scope import StackScope
+from plan.azure.model import ModelStorePlan
 from plan.azure_facts import SHARED_DISKS
-from plan.model_azure import ModelStorePlan
 from plan.vocabulary import DiskSku, ModelStoreKind
 
 _ZONE_REDUNDANT = (DiskSku.PREMIUM_ZRS, DiskSku.STANDARD_SSD_ZRS)

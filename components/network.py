@@ -10,8 +10,8 @@ import pulumi
 from pulumi_azure_native import network
 
 from components.scope import StackScope
+from plan.azure.security_rules import NsgRule
 from plan.azure_network import AddressPlan
-from plan.azure_security_rules import NsgRule
 from plan.vocabulary import SUBNETS, Segment
 
 _PREFIX_LENGTH = 31

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pulumi
 
-from plan.azure_names import Names
+from plan.azure.names import Names
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Any
 from gateway_policies import openapi
 from gateway_policies import render as policies
 from gateway_policies.entities import AZURE_OPENAI_KEY_HEADER, Entity, KeyParameter
-from plan.model_gateway import GatewayPlan
+from plan.azure.gateway_model import GatewayPlan
 
 _DEPLOYED = ("/chat/completions", "/completions", "/embeddings")
 """Paths that Azure OpenAI's clients put behind a deployment (openai-python, `lib/azure.py`)."""

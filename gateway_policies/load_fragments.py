@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gateway_policies.fragments import fragment_faults
 from huddle.errors import Fault, InputError, together
-from plan.model_gateway import PolicyFragmentPlan
+from plan.azure.gateway_model import PolicyFragmentPlan
 from plan.settings.azure_gateway import PolicyFragments
 
 

@@ -24,7 +24,7 @@ from gateway_policies.rules import violations
 from gateway_policies.source import PolicyFault, lines, read
 from huddle import data_file
 from huddle.errors import InputError
-from plan.model_gateway import GatewayPlan, GatewayProduct
+from plan.azure.gateway_model import GatewayPlan, GatewayProduct
 
 _INDENT = "  "
 _PART = "part"

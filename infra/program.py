@@ -8,9 +8,9 @@ from huddle import registry
 from huddle.errors import Fault, HuddleError, InputError, together
 from infra import targets
 from plan import carried_files, stack_file
+from plan.azure.model import AzurePlan
 from plan.engines import with_engines
 from plan.model import FleetPlan
-from plan.model_azure import AzurePlan
 from plan.settings.service import ServiceSettings
 from plan.targets import TARGETS
 

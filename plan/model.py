@@ -1,7 +1,7 @@
 """What is served, and the nodes that serve it: the part of a plan that every target has. Frozen data, no decisions.
 
 `ServicePlan` is what is served. `FleetPlan` adds the nodes: it is all that `cloud_init` may read, so that one bundle
-fits every target. A target's own plan (`plan.model_azure`) adds what only it knows.
+fits every target. A target's own plan (`plan.azure.model`) adds what only it knows.
 """
 
 from __future__ import annotations

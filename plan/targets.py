@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from plan import build_azure
+from plan.azure.build import build
 from plan.model import FleetPlan
 from plan.settings.azure import AzureSettings
 from plan.settings.service import ServiceSettings
@@ -37,9 +37,7 @@ class Target:
 
 Targets = Mapping[str, Target]
 
-TARGETS: Targets = MappingProxyType(
-    {target.name: target for target in (Target("azure", AzureSettings, build_azure.build),)}
-)
+TARGETS: Targets = MappingProxyType({target.name: target for target in (Target("azure", AzureSettings, build),)})
 
 
 def required_secrets(target: str, targets: Targets = TARGETS) -> tuple[str, ...]:

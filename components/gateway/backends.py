@@ -11,7 +11,7 @@ from pulumi_azure_native import apimanagement
 from components.gateway.chain import Chain
 from components.scope import StackScope
 from gateway_policies.entities import NODE_CANNOT_SERVE
-from plan.model_gateway import BackendPlan, PoolPlan
+from plan.azure.gateway_model import BackendPlan, PoolPlan
 
 
 @dataclass(frozen=True)

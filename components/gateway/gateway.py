@@ -18,7 +18,7 @@ from components.gateway.service import ApiManagement, ApiManagementArgs
 from components.scope import StackScope
 from gateway_policies import render as policies
 from gateway_policies.extra_apis import extra_apis
-from plan.model_gateway import GatewayPlan
+from plan.azure.gateway_model import GatewayPlan
 
 
 @dataclass(frozen=True)

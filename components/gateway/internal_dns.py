@@ -10,7 +10,7 @@ from pulumi_azure_native import privatedns
 
 from components.private_dns import PrivateDns, PrivateDnsArgs
 from components.scope import StackScope
-from plan.model_gateway import DOMAIN
+from plan.azure.gateway_model import DOMAIN
 
 _CLASSIC_HOSTS = ("", "portal", "developer", "management", "scm")
 _V2_HOSTS = ("",)

@@ -13,8 +13,8 @@ from components.gateway.chain import Chain
 from components.scope import StackScope
 from gateway_policies import render as policies
 from gateway_policies.entities import Entity
+from plan.azure.gateway_model import GatewayProduct
 from plan.model import SubscriptionPlan
-from plan.model_gateway import GatewayProduct
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from pulumi_azure_native import apimanagement, network
 from components.gateway.internal_dns import InternalDns, InternalDnsArgs
 from components.private_endpoint import PrivateEndpoint, PrivateEndpointArgs
 from components.scope import StackScope
-from plan.model_gateway import ExistingGatewayPlan, GatewayPlan
+from plan.azure.gateway_model import ExistingGatewayPlan, GatewayPlan
 from plan.vocabulary import GatewayInbound, PublicAccess
 
 _PROPERTY = "Microsoft.WindowsAzure.ApiManagement.Gateway.Security"

@@ -16,7 +16,7 @@ from plan.vocabulary import KeyName
 if TYPE_CHECKING:
     from infra.operations.inventory import Inventory
     from infra.operations.key_rotation import Rotation
-    from plan.model_azure import AzurePlan
+    from plan.azure.model import AzurePlan
 
 EXIT_REFUSED = 1
 Stack = Annotated[str, typer.Option("--stack", "-s", help="Stack name: stacks/Pulumi.<stack>.yaml.")]

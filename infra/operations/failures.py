@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from plan.model_azure import AzurePlan
+from plan.azure.model import AzurePlan
 
 LOG_TAIL = 400
 """Characters of a node's log that a sentence may carry."""

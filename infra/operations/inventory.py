@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from infra.operations.arm_gateway import LiveProduct, LiveSubscription
-from plan.model_gateway import GatewayPlan
+from plan.azure.gateway_model import GatewayPlan
 
 ALL_ACCESS = "master"
 """The built-in subscription of every service, which opens everything; our API's policy refuses its key."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import UNIQUE, StrEnum, verify
 
 from huddle.errors import Fault, InputError
-from plan.model_gateway import GatewayPlan
+from plan.azure.gateway_model import GatewayPlan
 from plan.vocabulary import KeyName
 
 

@@ -18,7 +18,7 @@ from infra.rehearsal.screen import Screen, show_outputs, show_summary
 from infra.rehearsal.steps import steps_of
 from infra.reports import resource_graph, timeline, tree_view
 from plan import stack_file
-from plan.model_azure import AzurePlan
+from plan.azure.model import AzurePlan
 from simulator.azure.faults import load as load_faults
 
 

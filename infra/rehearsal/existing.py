@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from plan.model_azure import AzurePlan
+from plan.azure.model import AzurePlan
 from simulator.azure.sdk.paths import SUBSCRIPTION
 from simulator.azure.state.store import Resource, Store
 

@@ -14,7 +14,7 @@ from infra.operations import failures
 from infra.rehearsal.record import Record, name_of, summary
 from infra.rehearsal.sandbox import Sandbox
 from infra.rehearsal.steps import Step
-from plan.model_azure import AzurePlan
+from plan.azure.model import AzurePlan
 
 
 @dataclass(frozen=True)

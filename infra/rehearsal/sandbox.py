@@ -21,7 +21,7 @@ from huddle.errors import Fault, InputError
 from infra import engine, program
 from infra.rehearsal import existing
 from plan import stack_file
-from plan.model_azure import AzurePlan
+from plan.azure.model import AzurePlan
 from plan.targets import required_secrets
 from plan.vocabulary import Delivery
 from simulator.azure.settings import FAULTS_VARIABLE, STATE_VARIABLE

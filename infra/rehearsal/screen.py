@@ -13,7 +13,7 @@ from rich.text import Text
 
 from infra.rehearsal.runner import Rehearsal, StepResult
 from infra.rehearsal.steps import Step
-from plan.model_azure import AzurePlan
+from plan.azure.model import AzurePlan
 
 WIDE = 110
 """Columns from which on the command of each step is shown too."""

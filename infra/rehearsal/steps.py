@@ -10,7 +10,7 @@ from infra import program
 from infra.rehearsal import existing
 from infra.rehearsal.record import RUN_COMMAND, VM, Change, Record, join
 from infra.rehearsal.sandbox import OnEvent, Sandbox
-from plan.model_azure import AzurePlan
+from plan.azure.model import AzurePlan
 from plan.vocabulary import GatewayInbound, PublicAccess
 from simulator.azure.state.store import Store
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from infra.reports import cost
-from plan.model_azure import AzurePlan
+from plan.azure.model import AzurePlan
 from plan.vocabulary import BastionSku, ModelStoreKind, Segment
 
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from huddle import data_file
-from plan.model_azure import AzurePlan
+from plan.azure.model import AzurePlan
 from plan.vocabulary import BastionSku, DiskSku, GatewayTier, ModelStoreKind, Priority
 
 HOURS_PER_MONTH = 730

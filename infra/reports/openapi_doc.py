@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict
 from huddle import data_file
 from huddle.errors import Fault, InputError
 from huddle.wrapper import openapi
-from plan.model_gateway import WRAPPER_API_PATH
+from plan.azure.gateway_model import WRAPPER_API_PATH
 
 PATH = "gateway_policies/openapi.json"
 _PREFIX = f"/{WRAPPER_API_PATH}"

@@ -14,9 +14,9 @@ from pathlib import Path
 from cloud_init import templating
 from infra.reports import TEMPLATES
 from infra.reports.shapes import LINE_SIZE, Arrow, Box, Row, at_end, room
+from plan.azure.model import AzurePlan
 from plan.azure_network import PrivateLink
 from plan.model import NodePlan
-from plan.model_azure import AzurePlan
 from plan.vocabulary import GatewayInbound, ModelStoreKind, PublicAccess, Segment, Topology
 
 WIDTH = 1240

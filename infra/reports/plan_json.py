@@ -14,9 +14,9 @@ from rich import box
 from rich.console import Console, Group
 from rich.table import Table
 
+from plan.azure.gateway_model import GatewayProduct
+from plan.azure.model import AzurePlan
 from plan.model import FleetPlan
-from plan.model_azure import AzurePlan
-from plan.model_gateway import GatewayProduct
 
 
 def to_json(plan: FleetPlan) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from rich.syntax import Syntax
 
 from gateway_policies.extra_apis import Rendered, rendered
 from huddle.errors import Fault, InputError
-from plan.model_azure import AzurePlan
+from plan.azure.model import AzurePlan
 
 
 def of(plan: AzurePlan) -> tuple[Rendered, ...]:

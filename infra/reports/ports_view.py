@@ -8,8 +8,8 @@ from rich import box
 from rich.console import Console, Group
 from rich.table import Table
 
-from plan.azure_security_rules import PRIORITIES
-from plan.model_azure import AzurePlan
+from plan.azure.model import AzurePlan
+from plan.azure.security_rules import PRIORITIES
 from plan.ports import Flow
 from plan.vocabulary import Segment
 

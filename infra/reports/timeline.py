@@ -18,7 +18,7 @@ from infra.reports import durations as table
 from infra.reports.durations import ASSUMPTION, Durations, Operation, plain_type
 from infra.reports.resource_graph import Registered
 from infra.reports.shapes import in_middle
-from plan.model_azure import AzurePlan
+from plan.azure.model import AzurePlan
 
 GATEWAY_TYPE = "azure-native:apimanagement:ApiManagementService"
 BASTION_TYPE = "azure-native:network:BastionHost"

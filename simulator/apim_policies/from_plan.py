@@ -11,9 +11,9 @@ from gateway_policies import openapi
 from gateway_policies import render as policies
 from gateway_policies.entities import NODE_CANNOT_SERVE, BreakerRule, Entity, KeyParameter
 from gateway_policies.extra_apis import ExtraApi, extra_apis
+from plan.azure.gateway_model import GatewayPlan
+from plan.azure.model import AzurePlan
 from plan.model import SubscriptionPlan
-from plan.model_azure import AzurePlan
-from plan.model_gateway import GatewayPlan
 from simulator.apim_policies.counters import Algorithm
 from simulator.apim_policies.gateway_config import (
     Api,

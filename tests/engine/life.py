@@ -11,7 +11,7 @@ from pulumi import automation
 from infra import program
 from infra.rehearsal.record import Record
 from infra.rehearsal.sandbox import Sandbox
-from plan.model_azure import AzurePlan
+from plan.azure.model import AzurePlan
 from simulator.azure.state.store import State, Store
 
 

@@ -10,7 +10,7 @@ import pytest
 from cloud_init import bundle
 from huddle import versions
 from infra import program
-from plan.model_azure import AzurePlan
+from plan.azure.model import AzurePlan
 from tests.namespaces import host, node
 from tests.namespaces.node import Node
 from tools.venvs import node_cpu, vllm_cpu

@@ -22,8 +22,8 @@ import yaml
 
 from cloud_init.bundle import Bundle, contents
 from huddle import tiny_model
+from plan.azure.model import AzurePlan
 from plan.model import NodePlan
-from plan.model_azure import AzurePlan
 from tests.namespaces.host import INSIDE, Host, hand_over
 from tools.deadlines import scaled
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from huddle.wrapper.access.auth import keyed_hash
-from plan.model_azure import AzurePlan
+from plan.azure.model import AzurePlan
 from plan.ports import Flow
 from plan.vocabulary import Segment
 from tests.namespaces.conftest import Pair

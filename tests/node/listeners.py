@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from ipaddress import ip_address
 
+from plan.azure.model import AzurePlan
 from plan.model import NodePlan
-from plan.model_azure import AzurePlan
 from plan.vocabulary import Segment
 
 BOUND_WIDER = frozenset({"ray-client", "ray-dashboard-agent-http", "ray-dashboard-metrics", "torch-rendezvous"})

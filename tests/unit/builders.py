@@ -12,7 +12,7 @@ import pulumi
 from components.scope import StackScope
 from infra.program import plan_of
 from plan import stack_file
-from plan.model_azure import AzurePlan
+from plan.azure.model import AzurePlan
 from simulator.azure.sdk.paths import SUBSCRIPTION
 from tests.unit.recording import CANARY
 

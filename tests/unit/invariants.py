@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
-from plan.model_azure import AzurePlan
+from plan.azure.model import AzurePlan
 from plan.vocabulary import SUBNETS
 from simulator.azure.sdk import schema
 from simulator.plugin.values import UNKNOWN

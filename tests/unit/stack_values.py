@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from huddle import registry
 from huddle.errors import Fault, InputError
 from plan import stack_file
-from plan.build_azure import build
-from plan.model_azure import AzurePlan
+from plan.azure.build import build
+from plan.azure.model import AzurePlan
 from plan.settings.azure import AzureSettings
 
 FILE = "stacks/Pulumi.dev.yaml"

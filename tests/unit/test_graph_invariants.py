@@ -9,7 +9,7 @@ import pytest
 
 from infra import program
 from plan import stack_file
-from plan.model_azure import AzurePlan
+from plan.azure.model import AzurePlan
 from tests.unit import invariants
 from tests.unit.recording import Recording, assert_no_canary_outside_secrets, run_program, stack_config
 

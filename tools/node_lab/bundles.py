@@ -10,7 +10,7 @@ from cloud_init import bundle
 from cloud_init.bundle import Bundle
 from infra import program
 from plan import stack_file
-from plan.model_azure import AzurePlan
+from plan.azure.model import AzurePlan
 from tools.node_lab import wheels
 
 ENGINE_LOCK = "requirements/engine.lock"

@@ -16,8 +16,8 @@ from typing import Any
 from cloud_init import user_data as render
 from cloud_init.bundle import Bundle, shipped_registry
 from cloud_init.delivery import run_command as apply
+from plan.azure.model import AzurePlan
 from plan.model import NodePlan
-from plan.model_azure import AzurePlan
 from plan.vocabulary import Segment
 from tools.deadlines import scaled
 from tools.node_lab import bundles, image, media, wheels

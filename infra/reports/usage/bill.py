@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from huddle.planner.speed import Load, Replica
-from plan.model_gateway import GatewayPlan
+from plan.azure.gateway_model import GatewayPlan
 
 REFERENCE = Load(streams=64, prompt_tokens=512, output_tokens=128)
 """A busy engine: with fewer requests at a time each costs more, and is charged as if the engine were filled."""

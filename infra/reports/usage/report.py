@@ -14,7 +14,7 @@ from huddle import planner, registry
 from huddle.errors import Fault, InputError
 from infra.reports import cost
 from infra.reports.usage.bill import Bill, Capacity, Rate, TokenUse, base_of, rate_of, settle
-from plan.model_azure import AzurePlan
+from plan.azure.model import AzurePlan
 from plan.vocabulary import Topology
 
 NODES = "GPU nodes"

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from gateway_policies import load_fragments
 from infra.targets.azure.login import obstacle
 from plan import stack_file
-from plan.model_azure import AzurePlan
-from plan.model_gateway import PolicyFragmentPlan
+from plan.azure.gateway_model import PolicyFragmentPlan
+from plan.azure.model import AzurePlan
 from plan.settings.azure import AzureSettings
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from cloud_init.delivery import run_command
 from components import alert_rules
 from gateway_policies import openapi
 from gateway_policies.extra_apis import rendered
-from plan.model_azure import AzurePlan
+from plan.azure.model import AzurePlan
 from plan.vocabulary import Delivery
 
 _CLIENT_ID = "00000000-0000-0000-0000-000000000000"

@@ -16,8 +16,8 @@ from components.gpu_node import GpuNode
 from components.remote_node import RemoteNode, RemoteNodeArgs
 from components.secrets import Secrets
 from infra.engine.cache import cache_root
+from plan.azure.model import AzurePlan
 from plan.model import NodePlan
-from plan.model_azure import AzurePlan
 from plan.ports import SSH_PORT
 from plan.secrets import NODE_SECRETS, Secret
 from plan.vocabulary import Delivery

@@ -11,7 +11,7 @@ from components.gateway import Gateway
 from gateway_policies.entities import KeyParameter
 from infra.reports import cost
 from infra.targets.azure.delivery import Delivered
-from plan.model_azure import AzurePlan
+from plan.azure.model import AzurePlan
 from plan.vocabulary import BastionSku
 
 

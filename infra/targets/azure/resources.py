@@ -23,8 +23,8 @@ from infra.targets.azure import artifacts, delivery
 from infra.targets.azure.artifacts import Artifacts
 from infra.targets.azure.delivery import Delivered
 from infra.targets.azure.outputs import stack_outputs
+from plan.azure.model import AzurePlan
 from plan.azure_network import PrivateLink
-from plan.model_azure import AzurePlan
 from plan.secrets import Secret
 from plan.vocabulary import BastionSku, Segment
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from plan.model_azure import AzurePlan
+from plan.azure.model import AzurePlan
 from simulator.apim_policies.counters import Algorithm, Counters
 from simulator.apim_policies.exchange import Environment, Metric
 from simulator.apim_policies.from_plan import gateway_config_of

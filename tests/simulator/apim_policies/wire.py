@@ -17,7 +17,7 @@ import yaml
 
 from cloud_init.bundle import prompts
 from cloud_init.bundle.wrapper_config import CURRENT, wrapper_config
-from plan.model_azure import AzurePlan
+from plan.azure.model import AzurePlan
 from simulator.apim_policies.counters import Algorithm, Counters
 from simulator.apim_policies.exchange import Environment
 from simulator.apim_policies.gateway import Gateway

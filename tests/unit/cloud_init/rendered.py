@@ -12,8 +12,8 @@ from cloud_init import bundle
 from cloud_init import user_data as render
 from cloud_init.delivery import run_command as apply
 from infra import program
+from plan.azure.model import AzurePlan
 from plan.model import NodePlan
-from plan.model_azure import AzurePlan
 from tests.unit import stack_values
 
 MODEL, OTHER_MODEL = stack_values.MODEL, stack_values.OTHER_MODEL

@@ -10,8 +10,8 @@ import pulumi
 from pulumi_azure_native import network
 
 from components.gateway import Gateway, GatewayArgs
+from plan.azure.model import AzurePlan
 from plan.azure_facts import GATEWAY_TIERS
-from plan.model_azure import AzurePlan
 from plan.vocabulary import GatewayInbound, GatewayTier
 from tests.unit.azure_outputs import OUTPUTS, Outputs
 from tests.unit.builders import arm_id, plan, scope, secret

@@ -8,8 +8,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from components.gateway.products import Products, ProductsArgs
+from plan.azure.gateway_model import GatewayProduct
 from plan.model import SubscriptionPlan, subscription_id
-from plan.model_gateway import GatewayProduct
 from tests.unit.builders import plan, scope
 from tests.unit.components.gateway_program import standard, written
 from tests.unit.recording import Recording, run_program

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pulumi_azure_native import network
 
 from components.gpu_node import REPLACING_CHANGES, GpuNode, GpuNodeArgs
-from plan.model_azure import AzurePlan
+from plan.azure.model import AzurePlan
 from simulator.azure.sdk import schema
 from simulator.plugin.values import UNKNOWN
 from tests.unit.builders import arm_id, plan, scope

@@ -9,7 +9,7 @@ import pulumi
 import pytest
 
 from components.model_store import ModelStore, ModelStoreArgs
-from plan.model_azure import AzurePlan
+from plan.azure.model import AzurePlan
 from simulator.plugin.values import UNKNOWN
 from tests.unit.builders import arm_id, plan, scope
 from tests.unit.recording import Recording, run_program

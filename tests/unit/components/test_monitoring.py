@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from components.monitoring import Monitoring, MonitoringArgs
-from plan.model_azure import AzurePlan
+from plan.azure.model import AzurePlan
 from simulator.plugin.values import Secret
 from tests.unit.builders import plan, scope
 from tests.unit.recording import Recording, assert_no_canary_outside_secrets, run_program

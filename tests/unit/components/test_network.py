@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from components.network import Network, NetworkArgs, _rule
+from plan.azure.model import AzurePlan
+from plan.azure.security_rules import NsgPriority, NsgRule
 from plan.azure_network import AddressPlan
-from plan.azure_security_rules import NsgPriority, NsgRule
-from plan.model_azure import AzurePlan
 from plan.vocabulary import SUBNETS, Segment
 from simulator.plugin.values import UNKNOWN
 from tests.unit.builders import plan, scope

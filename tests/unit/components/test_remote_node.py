@@ -11,7 +11,7 @@ import pytest
 from cloud_init import bundle
 from infra.targets import azure
 from infra.targets.azure import delivery
-from plan.model_azure import AzurePlan
+from plan.azure.model import AzurePlan
 from simulator.plugin.values import UNKNOWN, Secret, reveal
 from tests.unit import stack_values
 from tests.unit.azure_outputs import CANARY

@@ -9,8 +9,8 @@ import pytest
 from huddle.errors import InputError
 from infra import program
 from plan import stack_file
+from plan.azure.model import AzurePlan
 from plan.model import EnginePlan
-from plan.model_azure import AzurePlan
 from plan.settings.azure import AzureSettings
 
 

@@ -20,7 +20,7 @@ from cloud_init import bundle, user_data
 from gateway_policies import render
 from infra import program
 from plan import stack_file
-from plan.model_azure import AzurePlan
+from plan.azure.model import AzurePlan
 from tests.unit.builders import arm_id
 from tests.unit.recording import Recording, run_program
 from tests.unit.stack_values import KEY

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from plan.azure_security_rules import PRIORITIES, NsgPriority, NsgRule
-from plan.model_azure import AzurePlan
+from plan.azure.model import AzurePlan
+from plan.azure.security_rules import PRIORITIES, NsgPriority, NsgRule
 from plan.ports import Flow
 from plan.vocabulary import SUBNETS, Segment
 from tests.unit.stack_values import FILES, GATEWAYS, legal_changes, plan

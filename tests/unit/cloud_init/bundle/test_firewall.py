@@ -7,7 +7,7 @@ import re
 import pytest
 
 from cloud_init.bundle import firewall
-from plan.model_azure import AzurePlan
+from plan.azure.model import AzurePlan
 from plan.vocabulary import Segment
 from tests.unit.cloud_init.rendered import KINDS, built, plans
 

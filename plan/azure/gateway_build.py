@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from plan.azure_facts import GATEWAY_TIERS
-from plan.build_service import product_plan
-from plan.model import NodePlan
-from plan.model_gateway import (
+from plan.azure.gateway_model import (
     POOL,
     WRAPPER_API_PATH,
     BackendPlan,
@@ -17,6 +14,9 @@ from plan.model_gateway import (
     GatewayProduct,
     PoolPlan,
 )
+from plan.azure_facts import GATEWAY_TIERS
+from plan.build_service import product_plan
+from plan.model import NodePlan
 from plan.placement import Placement
 from plan.settings.azure import AzureSettings
 from plan.settings.azure_gateway import PortalProduct

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plan.azure_names import RULES, Kind, Names, problem, stable_suffix
+from plan.azure.names import RULES, Kind, Names, problem, stable_suffix
 from plan.vocabulary import Segment
 from tests.unit.stack_values import fault, plan
 

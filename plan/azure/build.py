@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from huddle.errors import Fault, InputError
+from plan.azure.gateway_build import gateway_plan
+from plan.azure.model import AccessPlan, AzurePlan, ComputePlan, ModelStorePlan, NetworkPlan
+from plan.azure.names import Names, problem, stable_suffix
+from plan.azure.ports import platform_flows
+from plan.azure.security_rules import nsg_rules
 from plan.azure_facts import VM_SIZES, max_shares
-from plan.azure_names import Names, problem, stable_suffix
 from plan.azure_network import AddressPlan, PrivateLink, plan_addresses
-from plan.azure_ports import platform_flows
-from plan.azure_security_rules import nsg_rules
-from plan.build_gateway import gateway_plan
 from plan.build_service import base_models, serving_plan
 from plan.model import Hardware, NodePlan
-from plan.model_azure import AccessPlan, AzurePlan, ComputePlan, ModelStorePlan, NetworkPlan
 from plan.placement import Placement
 from plan.ports import node_flows
 from plan.rules import azure as rules

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from plan.azure.gateway_model import GatewayPlan
+from plan.azure.names import Names
+from plan.azure.security_rules import NsgRule
 from plan.azure_facts import VmSize
-from plan.azure_names import Names
 from plan.azure_network import AddressPlan, PrivateLink
-from plan.azure_security_rules import NsgRule
 from plan.model import FleetPlan, Login, StorePlan
-from plan.model_gateway import GatewayPlan
 from plan.ports import Flow
 from plan.settings.azure import AutoShutdown, Image, Monitoring
 from plan.vocabulary import BastionSku, Delivery, DiskSku, Priority, PrivateDnsOwner, Segment

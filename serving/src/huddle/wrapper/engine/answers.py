@@ -54,6 +54,7 @@ _WORDS: Final = frozenset(_PROTOCOL.split())
 _CACHED: Final = {
     "cached_tokens": _NUMBER,
     "created_cache_tokens": _NUMBER,
+    "cache_write_tokens": _NUMBER,
     "input_tokens_per_turn": [_NUMBER],
     "cached_tokens_per_turn": [_NUMBER],
     "audio_tokens": _NUMBER,

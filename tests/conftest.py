@@ -48,6 +48,7 @@ class _ByFile(LoadFileScheduling):
         return next((folder for folder in ONE_WORKER if nodeid.startswith(folder)), of_file)
 
 
+@pytest.hookimpl(optionalhook=True)  # also where xdist is switched off
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _ByFile | None:
     return _ByFile(config, log) if config.getoption("dist") == "loadfile" else None
 

@@ -69,6 +69,7 @@ def test_a_killed_run_goes_on_and_nothing_finished_is_sent_twice(shell: Shell, e
     process = shell.start("batch", "work.jsonl", "-c", "3")
     output = shell.directory / "work.output.jsonl"
     until(lambda: output.exists() and output.read_text().count("\n") == quick, "some answers are written")
+    until(lambda: len(endpoint.engine.completions) == quick + 3, "what it sent has arrived")
     process.kill()
     process.wait()
     first = {answer["custom_id"] for answer in answers(shell)}

@@ -206,8 +206,8 @@ async def test_f7_one_tenant_behind_the_gateway_leaves_places_to_the_others(make
     finally:
         for task in tasks:
             task.cancel()
-    await wrapper.until(lambda: wrapper.service.running == 0)
-    assert (wrapper.service.admission.running, wrapper.service.admission.waiting) == (0, 0)
+    admission = wrapper.service.admission
+    await wrapper.until(lambda: (admission.running, admission.waiting) == (0, 0))
 
 
 @pytest.mark.anyio
@@ -232,5 +232,5 @@ async def test_f7_a_full_line_has_room_for_who_has_nothing_in_it(make_wrapper: M
     assert not any(task.done() for task in newcomers)
     for task in (*inside, *flood, *newcomers):
         task.cancel()
-    await wrapper.until(lambda: wrapper.service.running == 0)
-    assert (wrapper.service.admission.running, wrapper.service.admission.waiting) == (0, 0)
+    admission = wrapper.service.admission
+    await wrapper.until(lambda: (admission.running, admission.waiting) == (0, 0))

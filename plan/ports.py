@@ -105,11 +105,10 @@ def node_flows(
     if serving.topology is Topology.REPLICAS:
         purpose = "the engine's own processes among themselves (Gloo takes ephemeral ports)"
         yield row("engine-processes", nodes, EPHEMERAL_PORTS, engine, purpose)
-        set_up = "process group set-up (torch binds it to every address)"
-        yield row("torch-rendezvous", nodes, RENDEZVOUS_PORTS, engine, set_up)
+    peers = (nodes,) if serving.topology is Topology.DISTRIBUTED else ()
+    set_up = "process group set-up (torch binds it to every address)"
+    yield row("torch-rendezvous", nodes, RENDEZVOUS_PORTS, engine, set_up, *peers)
     if serving.topology is Topology.DISTRIBUTED:
-        set_up = "process group set-up across nodes"
-        yield row("torch-rendezvous", nodes, RENDEZVOUS_PORTS, engine, set_up, nodes)
         between = "NCCL and Gloo between nodes (ephemeral ports)"
         yield row("collectives", nodes, COLLECTIVE_PORTS, engine, between, nodes)
     if jupyter.enabled:

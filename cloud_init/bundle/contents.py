@@ -85,12 +85,19 @@ def unit_text(plan: FleetPlan, unit: Unit) -> str:
         plan=plan,
         bounds=bounds.of(plan, unit),
         model_mount=disks.model_mount(plan),
+        callers=_callers(plan, unit),
         nodes_subnet=plan.callers[Segment.NODES],
         gateway_subnet=plan.callers[Segment.GATEWAY],
         engine_stop_s=ENGINE_STOP_S,
         wrapper_stop_s=WRAPPER_STOP_S,
         staging_deadline_s=node_facts.DEADLINES_S["store"] + node_facts.DEADLINES_S["staging"],
     )
+
+
+def _callers(plan: FleetPlan, unit: Unit) -> list[str]:
+    """The networks from which the port table lets this unit be called."""
+    segments = {segment for flow in plan.flows if flow.process == unit for segment in flow.callers}
+    return sorted(str(plan.callers[segment]) for segment in segments - {Segment.LOOPBACK})
 
 
 def _requirements(plan: FleetPlan) -> Iterator[tuple[str, bytes]]:

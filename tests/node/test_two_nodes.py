@@ -10,6 +10,7 @@ import pytest
 
 from cloud_init.bundle import Bundle
 from cloud_init.bundle.services import Unit
+from huddle.launch.request import RENDEZVOUS_PORTS
 from infra.rehearsal.record import Change
 from plan.vocabulary import Segment
 from tests.node.probes import eventually, journal, serves_again
@@ -174,6 +175,7 @@ def test_from_the_other_node(head: Node, worker: Node, show: Callable[[str, obje
     show("ports of the head that it does not reach", " ".join(map(str, sorted(listening - reached))))
     assert reached <= allowed, f"reached although not allowed: {sorted(reached - allowed)}"
     assert head.plan.serving.ray_gcs_port in reached, "the scan works"
+    assert RENDEZVOUS_PORTS[0] in listening, "what torch opens on every address is among them"
 
 
 def test_publish_while_both_serve(head: Node, worker: Node, bundle: Bundle) -> None:

@@ -78,15 +78,15 @@ def local_service(vllm_python: Path, tmp_path_factory: pytest.TempPathFactory) -
     """One real engine for the whole run, started as a person starts it. It serves its model under a second name too."""
     directory = tmp_path_factory.mktemp("local")
     program = directory / "vllm"
-    # Bound to the machine's cores, as vLLM does it for a CPU, its threads leave none to the one that sends: on a busy
-    # machine its first token came with its last, and nobody could leave between the two.
     program.write_text(
-        """#!/bin/sh\nexport VLLM_CPU_OMP_THREADS_BIND=nobind OMP_NUM_THREADS=1\n"""
-        f"""[ "$1" != serve ] || set -- "$@" --served-model-name {" ".join(NAMES)}\n"""
+        f"""#!/bin/sh\n[ "$1" != serve ] || set -- "$@" --served-model-name {" ".join(NAMES)}\n"""
         f"""exec {vllm_python.with_name("vllm")} "$@"\n"""
     )
     program.chmod(0o755)
-    environment = {**os.environ, "HUDDLE_VLLM": str(program)}
+    # Bound to the machine's cores, as vLLM does it for a CPU, its threads leave none to the one that sends: on a busy
+    # machine its first token came with its last, and nobody could leave between the two.
+    unbound = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, **unbound, "HUDDLE_VLLM": str(program)}
     paths = LocalPaths(directory / ".local")
     stop = [*HUDDLE, "local", "stop"]
     with leash.when_killed(*stop, cwd=directory, env=environment):

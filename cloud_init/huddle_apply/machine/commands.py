@@ -24,8 +24,7 @@ def run(argv: Sequence[str], *, deadline_s: float, env: Mapping[str, str] | None
     shown = " ".join(argv[:3])
     done: subprocess.CompletedProcess[str]
     try:
-        everything = {**os.environ, **(env or {})}
-        done = _said(argv, deadline_s, stderr=subprocess.STDOUT, env=everything)
+        done = _said(argv, deadline_s, subprocess.STDOUT, {**os.environ, **(env or {})})
     except OSError as error:
         raise ApplyError(f"`{shown}` cannot be started: {error.strerror or error}") from error
     except subprocess.TimeoutExpired as error:
@@ -66,7 +65,7 @@ def stream(argv: Sequence[str], *, deadline_s: float, env: Mapping[str, str] | N
 def output(argv: Sequence[str], *, deadline_s: float) -> str | None:
     """What a program says on stdout, however it ends; None when there is no such program or it does not end in time."""
     try:
-        done = _said(argv, deadline_s, stderr=subprocess.DEVNULL)
+        done = _said(argv, deadline_s, subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout
@@ -81,17 +80,20 @@ def succeeds(argv: Sequence[str], *, deadline_s: float) -> bool:
     return True
 
 
-def _said(argv: Sequence[str], deadline_s: float, **more: Any) -> subprocess.CompletedProcess[str]:
-    """A program's end, and what it said on stdout."""
+def _said(
+    argv: Sequence[str], deadline_s: float, stderr: int, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """A program's end, and what it said on stdout; without `env`, it runs in ours."""
     return subprocess.run(
         argv,
         stdout=subprocess.PIPE,
+        stderr=stderr,
         stdin=subprocess.DEVNULL,
         text=True,
         errors="replace",
         timeout=deadline_s,
+        env=env,
         check=False,
-        **more,
     )
 
 

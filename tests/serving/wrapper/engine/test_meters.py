@@ -70,6 +70,7 @@ def test_vectors_pass_as_they_came_in_any_pieces(size: int) -> None:
         VECTORS.replace(b"0.1", b"abc"),
         VECTORS.replace(b"AAAA", b"a b"),
         VECTORS.replace(b"0.1", b"127.0.0.1:41155"),
+        VECTORS.replace(b"0.1", b"0." + b"123456789" * 8),
         b"127.0.0.1:41155",
         VECTORS[:36],
     ],

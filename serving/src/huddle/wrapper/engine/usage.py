@@ -211,6 +211,8 @@ class VectorsMeter:
         return usage_of({"usage": decode(found[-1])}) if found else None
 
     def _outside(self, data: bytes) -> None:
+        if _LONG_NUMBER in (self._before + data).translate(_AS_ZEROS):
+            raise upstream_broken("the engine's answer holds a number that no reader takes")
         bare = data.strip()
         colon = bare.rfind(b":")  # only after a name: an address is no number
         if _NUMBERS(data) is None or colon > 0 or (colon == 0 and not self._before.endswith(b'"')):
@@ -222,7 +224,9 @@ _STRING: Final = re.compile(rb'"([^"\\]*+)"').finditer
 # true, false and null may come in pieces
 _NUMBERS: Final = re.compile(rb"[-+0-9.E,:\[\]{}\snulltruefalse]*+").fullmatch
 _BASE64: Final = re.compile(rb"[A-Za-z0-9+/=]*+").fullmatch
-_LONGEST: Final = len(b'"embedding":')
+_LONG_NUMBER: Final = b"0" * 64  # vectors have numbers of 20 digits at most; Python's json refuses 4,301
+_AS_ZEROS: Final = bytes.maketrans(b"123456789", b"000000000")
+_LONGEST: Final = len(_LONG_NUMBER)  # more than the name of a vector
 _STRING_MAX: Final = 1024 * 1024  # a vector in base64 is the longest
 _TAIL_MAX: Final = 4 * 1024  # the usage stands at the end
 _USAGE_OBJECT: Final = re.compile(rb'"usage"\s*:\s*(\{(?:[^{}]|\{[^{}]*\})*\})')  # objects nested once, as vLLM's are

@@ -150,7 +150,11 @@ class LimitsConfig(Section):
         1_024, ge=1, description="Sequences at the engine at the same time; a request has inputs x n of them."
     )
     caller_share: float = Field(
-        0.5, gt=0, le=1, description="Part of the concurrency that one caller (key, or tenant of a gateway) may hold."
+        0.5,
+        gt=0,
+        le=1,
+        description="Part of the concurrency, and of the connections, that one caller (key, or tenant of a gateway) "
+        "may hold.",
     )
     queue: int = Field(
         256,

@@ -169,7 +169,7 @@ class LimitsConfig(Section):
     buffered_bytes: int = Field(
         536_870_912,
         ge=1_024,
-        description="All request bodies until the engine's first byte, and all answers that wait for their reader; "
+        description="All request bodies until the engine's first byte, and answers that wait for their end or reader; "
         "an eighth is kept for those up to 64 KiB.",
     )
     buffered_bytes_per_caller: int = Field(

@@ -229,7 +229,9 @@ class TimeoutsConfig(Section):
     client_body_s: Seconds = Field(60, description="For its body to arrive.")
     client_stall_s: Seconds = Field(60, description="Without the client reading any of its answer.")
     queue_s: Seconds = Field(
-        30, description="Waiting for a free place at the engine; before that, for a large body's turn to be read."
+        30,
+        description="From a whole request to its way to the engine: a large body's turn to be read, a free place there "
+        "and leave to compile, together.",
     )
     connect_s: Seconds = Field(2, description="For the engine to accept a connection.")
     first_byte_s: Seconds = Field(600, description="For the engine's answer to begin (for a plain answer: to be done).")

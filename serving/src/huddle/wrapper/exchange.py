@@ -17,6 +17,7 @@ from huddle.wrapper.access.limits import LimitError
 from huddle.wrapper.body.effort import prepared_at_once
 from huddle.wrapper.body.prepare import Prepared
 from huddle.wrapper.claims import Admitted, Claims
+from huddle.wrapper.deadline import Deadline
 from huddle.wrapper.engine import errors as engine_errors
 from huddle.wrapper.engine.usage import BytesMeter, PlainMeter, Usage
 from huddle.wrapper.errors import RequestError, upstream_broken, upstream_timeout
@@ -108,14 +109,15 @@ class Exchange:
 
     async def _wait(self) -> None:
         try:
+            until = Deadline.after(self.admitted.runtime.config.timeouts.queue_s, self._clock() - self.received)
             if self.prepared is None:
                 asked = self._clock()
-                async with self.service.workbench.turn(self.admitted.caller.holder) as run:
+                async with self.service.workbench.turn(self.admitted.caller.holder, until) as run:
                     self.queue_s = self._clock() - asked
                     prepared = await run(self._prepare)
                 self._take(prepared)
             waited_from = self._clock()
-            await self._claims.enter()
+            await self._claims.enter(until)
             self.queue_s += self._clock() - waited_from
             self._send(self.service.pool.take_idle() or await self.service.pool.connect())
         except Exception as error:

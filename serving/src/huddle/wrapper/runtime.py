@@ -43,16 +43,16 @@ class Runtime:
         return Bounds(*config.places(), config.limits.queue // config.workers, weights)
 
     @property
-    def compiling(self) -> tuple[float, float, int, float]:
-        """Seconds of compiling for one caller and in total, how many may wait for them, and how long."""
+    def compiling(self) -> tuple[float, float, int]:
+        """Seconds of compiling for one caller and in total, and how many may wait for them."""
         limits, workers = self.config.limits, self.config.workers
         each_s, total_s = limits.compile_s / workers, limits.compile_total_s / workers
-        return each_s, total_s, limits.queue // workers, self.config.timeouts.queue_s
+        return each_s, total_s, limits.queue // workers
 
     @property
-    def bench(self) -> tuple[int, float]:
-        """Large bodies of one caller that may wait to be read, and how long."""
-        return max(self.config.limits.queue // self.config.workers, 1), self.config.timeouts.queue_s
+    def bench(self) -> int:
+        """Large bodies of one caller that may wait to be read."""
+        return max(self.config.limits.queue // self.config.workers, 1)
 
     @property
     def memory(self) -> tuple[int, int]:

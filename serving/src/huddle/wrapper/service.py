@@ -68,7 +68,7 @@ class WrapperService:
         self.draining = False
         self.started = int(time.time())
         self.pool = UpstreamPool(Address.parse(config.upstream), config.timeouts.connect_s, clock)
-        self.admission = Admission(runtime.bounds, config.timeouts.queue_s)
+        self.admission = Admission(runtime.bounds)
         self.compilations = Compilations(*runtime.compiling)
         self.background = Background(log, metrics)
         self.probe = EngineProbe(
@@ -80,7 +80,7 @@ class WrapperService:
             objection=_probe_objection(config),
         )
         self._context_lengths: dict[str, int] = {}
-        self.workbench = Workbench(*runtime.bench)
+        self.workbench = Workbench(runtime.bench)
         self.turns = Turns(self.loop)
         self.ledger = Ledger(*runtime.memory)
         self._seats: Seats[ClientConnection] = Seats(*runtime.seats)
@@ -280,9 +280,9 @@ class WrapperService:
         """Judge new requests by a new reading; running ones keep theirs."""
         self.runtime = new
         self._learned(self._context_lengths)
-        self.admission.resize(new.bounds, new.config.timeouts.queue_s)
+        self.admission.resize(new.bounds)
         self.compilations.resize(*new.compiling)
-        self.workbench.resize(*new.bench)
+        self.workbench.each = new.bench
         self.ledger.total, self.ledger.per_owner = new.memory
         self._seats.resize(*new.seats)
         self._origins = Origins(new.config.gateway_addresses)

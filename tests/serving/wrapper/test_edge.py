@@ -229,7 +229,7 @@ async def test_more_connections_than_allowed_are_closed(make_wrapper: MakeWrappe
     open_ones = [await wrapper.connect() for _ in range(5)]
     for _, other in open_ones:
         other.write(f"{HEAD}content-length: 100\r\n\r\n".encode())
-    await wrapper.until(lambda: len(wrapper.service._seats._idle) == 0 and len(wrapper.service._seats) == 5)
+    await wrapper.until(lambda: len(wrapper.service._seats._origins.idle) == 0 and len(wrapper.service._seats) == 5)
     reader, writer = await wrapper.connect()
     with pytest.raises(ConnectionError):
         writer.write(GOOD.encode())

@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from huddle.wrapper.access.fairness import Holder
+from huddle.wrapper.deadline import Deadline
 from huddle.wrapper.errors import RequestError
 from huddle.wrapper.workbench import Workbench
 
@@ -16,18 +17,18 @@ BOB: Holder = ("team", "bob")
 class Bench:
     """A bench with a body on it that takes until `go`, and the order in which others are read."""
 
-    def __init__(self, each: int = 8, wait_s: float = 60) -> None:
-        self.bench = Workbench(each, wait_s)
+    def __init__(self, each: int = 8) -> None:
+        self.bench = Workbench(each)
         self.read: list[Holder] = []
         self.go = threading.Event()
         self.first = asyncio.create_task(self.occupy())
 
     async def occupy(self) -> None:
-        async with self.bench.turn(ALICE) as run:
+        async with self.bench.turn(ALICE, Deadline.after(60)) as run:
             await run(self.go.wait)
 
-    async def ask(self, caller: Holder) -> None:
-        async with self.bench.turn(caller) as run:
+    async def ask(self, caller: Holder, wait_s: float = 60) -> None:
+        async with self.bench.turn(caller, Deadline.after(wait_s)) as run:
             await run(lambda: self.read.append(caller))
 
 
@@ -61,12 +62,11 @@ async def test_one_caller_has_only_so_many_in_line() -> None:
 
 @pytest.mark.anyio
 async def test_the_wait_for_a_turn_is_bounded_and_who_gives_up_is_passed_over() -> None:
-    bench = Bench(wait_s=0.05)
+    bench = Bench()
     await asyncio.sleep(0)
     with pytest.raises(RequestError) as refused:
-        await bench.ask(BOB)
+        await bench.ask(BOB, 0.05)
     assert refused.value.status == 429
-    bench.bench.resize(8, 60)
     gone, stays = asyncio.create_task(bench.ask(BOB)), asyncio.create_task(bench.ask(BOB))
     await asyncio.sleep(0)
     gone.cancel()
@@ -78,7 +78,7 @@ async def test_the_wait_for_a_turn_is_bounded_and_who_gives_up_is_passed_over() 
 
 @pytest.mark.anyio
 async def test_large_bodies_are_prepared_one_at_a_time_also_when_their_clients_leave() -> None:
-    bench = Workbench(8, 60)
+    bench = Workbench(8)
     inside = most = 0
 
     def work() -> None:
@@ -89,7 +89,7 @@ async def test_large_bodies_are_prepared_one_at_a_time_also_when_their_clients_l
         inside -= 1
 
     async def prepare() -> None:
-        async with bench.turn(("team", "alice")) as run:
+        async with bench.turn(ALICE, Deadline.after(60)) as run:
             await run(work)
 
     tasks = [asyncio.create_task(prepare()) for _ in range(5)]

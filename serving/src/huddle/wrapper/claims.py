@@ -10,6 +10,7 @@ from huddle.wrapper.access.compilation import Compilations, Leave
 from huddle.wrapper.access.limits import Arrival, Reservation, Subscriber
 from huddle.wrapper.body.compile_cost import Compiling
 from huddle.wrapper.body.prepare import Prepared
+from huddle.wrapper.deadline import Deadline
 from huddle.wrapper.engine.usage import Usage
 from huddle.wrapper.errors import RequestError
 from huddle.wrapper.routes import Route
@@ -76,16 +77,16 @@ class Claims:
         self._entered_at = givers.clock()
         return True
 
-    async def enter(self) -> None:
+    async def enter(self, until: Deadline) -> None:
         """Wait for places, and for leave to compile. Raises `RequestError` (429)."""
         if self._entered_at is not None:
             return
         givers, compiling = self._givers, self._compiling
-        await givers.admission.enter(self._holder, self._sequences)
+        await givers.admission.enter(self._holder, self._sequences, until)
         self._entered_at = givers.clock()
         # With a place: leave that waits for one would keep others waiting.
         if compiling is not None and givers.compilations.needs_leave(compiling):
-            self._leave = await givers.compilations.enter(self._admitted.caller, compiling)
+            self._leave = await givers.compilations.enter(self._admitted.caller, compiling, until)
 
     def sent(self) -> None:
         """The engine has the request."""

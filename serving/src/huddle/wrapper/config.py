@@ -150,7 +150,11 @@ class LimitsConfig(Section):
         1_024, ge=1, description="Sequences at the engine at the same time; a request has inputs x n of them."
     )
     caller_share: float = Field(
-        0.5, gt=0, le=1, description="Part of the concurrency that one caller (key, or tenant of a gateway) may hold."
+        0.5,
+        gt=0,
+        le=1,
+        description="Part of the concurrency, and of the connections, that one caller (key, or tenant of a gateway) "
+        "may hold.",
     )
     queue: int = Field(
         256,
@@ -165,7 +169,7 @@ class LimitsConfig(Section):
     buffered_bytes: int = Field(
         536_870_912,
         ge=1_024,
-        description="All request bodies until the engine's first byte, and all answers that wait for their reader; "
+        description="All request bodies until the engine's first byte, and answers that wait for their end or reader; "
         "an eighth is kept for those up to 64 KiB.",
     )
     buffered_bytes_per_caller: int = Field(
@@ -225,7 +229,9 @@ class TimeoutsConfig(Section):
     client_body_s: Seconds = Field(60, description="For its body to arrive.")
     client_stall_s: Seconds = Field(60, description="Without the client reading any of its answer.")
     queue_s: Seconds = Field(
-        30, description="Waiting for a free place at the engine; before that, for a large body's turn to be read."
+        30,
+        description="From a whole request to its way to the engine: a large body's turn to be read, a free place there "
+        "and leave to compile, together.",
     )
     connect_s: Seconds = Field(2, description="For the engine to accept a connection.")
     first_byte_s: Seconds = Field(600, description="For the engine's answer to begin (for a plain answer: to be done).")

@@ -17,11 +17,12 @@ from huddle.wrapper.access.limits import LimitError
 from huddle.wrapper.body.effort import prepared_at_once
 from huddle.wrapper.body.prepare import Prepared
 from huddle.wrapper.claims import Admitted, Claims
+from huddle.wrapper.deadline import Deadline
 from huddle.wrapper.engine import errors as engine_errors
 from huddle.wrapper.engine.usage import BytesMeter, PlainMeter, Usage
 from huddle.wrapper.errors import RequestError, upstream_broken, upstream_timeout
 from huddle.wrapper.http.connection import ClientConnection
-from huddle.wrapper.http.upstream import ResponseHead, UpstreamConnection, UpstreamPool
+from huddle.wrapper.http.upstream import ResponseHead, UpstreamConnection, UpstreamPool, post_head
 from huddle.wrapper.observability.logs import LogWriter
 from huddle.wrapper.observability.metrics import Metrics, of
 from huddle.wrapper.routes import Route
@@ -108,14 +109,15 @@ class Exchange:
 
     async def _wait(self) -> None:
         try:
+            until = Deadline.after(self.admitted.runtime.config.timeouts.queue_s, self._clock() - self.received)
             if self.prepared is None:
                 asked = self._clock()
-                async with self.service.workbench.turn(self.admitted.caller.holder) as run:
+                async with self.service.workbench.turn(self.admitted.caller.holder, until) as run:
                     self.queue_s = self._clock() - asked
                     prepared = await run(self._prepare)
                 self._take(prepared)
             waited_from = self._clock()
-            await self._claims.enter()
+            await self._claims.enter(until)
             self.queue_s += self._clock() - waited_from
             self._send(self.service.pool.take_idle() or await self.service.pool.connect())
         except Exception as error:
@@ -139,7 +141,9 @@ class Exchange:
         self._upstream = upstream
         self._claims.sent()
         assert self.prepared is not None  # noqa: S101 - _take has run
-        upstream.send(self._request_head(), self.prepared.body, self)
+        body, admitted = self.prepared.body, self.admitted
+        authority, key = self.service.pool.authority, admitted.runtime.upstream_key
+        upstream.send(post_head(authority, admitted.route, admitted.request_id, key, len(body)), body, self)
 
     def _failed(self, error: Exception) -> None:
         if isinstance(error, RequestError):
@@ -147,17 +151,6 @@ class Exchange:
         else:
             self.service.fault(error, self.admitted.request_id)
             self._refuse(RequestError(500, "internal_error", "the wrapper failed; the request id is in the log"))
-
-    def _request_head(self) -> bytes:
-        assert self.prepared is not None  # noqa: S101 - _take has run
-        runtime, body = self.admitted.runtime, self.prepared.body
-        key = f"authorization: Bearer {runtime.upstream_key}\r\n" if runtime.upstream_key else ""
-        head = (
-            f"POST {self.admitted.route} HTTP/1.1\r\nhost: {self.service.pool.authority}\r\n"
-            f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
-            f"{REQUEST_ID_HEADER}: {self.admitted.request_id}\r\n{key}\r\n"
-        )
-        return head.encode("latin-1")
 
     # -- the answer: upstream.Sink --
 
@@ -203,10 +196,9 @@ class Exchange:
         meter = self._meter
         try:
             data = meter.feed(data)
-            if isinstance(meter, PlainMeter):
-                self.connection.holding.hold(meter.size)
             if last:
                 data += meter.rest()
+            self.connection.holding.hold_partial(meter.size)
         except RequestError as broken:
             self._upstream_fault(broken)
             return
@@ -260,7 +252,7 @@ class Exchange:
         """A plain answer that is whole and judged."""
         if self._ended:
             return
-        self.connection.holding.hold(0)
+        self.connection.holding.hold_partial(0)
         now = self.first_byte_at = self._clock()
         self.overhead_s += now - self._heard_at
         headers = [("content-type", "application/json"), *self.own_headers()]
@@ -394,6 +386,10 @@ class Exchange:
         if how is End.DONE:
             self._claims.compiled()
         usage = self._meter.usage
+        self._meter, self._body = BytesMeter(), b""  # it is booked a moment later, and holds nothing until then
+        if self.prepared is not None:
+            self.prepared.body = b""
+        self.connection.holding.hold_partial(0)
         sent, refused = self._sent_at is not None, self._answer_begun and self.status >= 400
         self._claims.give_back(now, usage, refusal, sent=sent, refused=refused)
         self.service.finished(self, how, usage, refusal, now)

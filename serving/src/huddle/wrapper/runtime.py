@@ -42,6 +42,31 @@ class Runtime:
         weights = {name: product.weight for name, product in config.products.items()}
         return Bounds(*config.places(), config.limits.queue // config.workers, weights)
 
+    @property
+    def compiling(self) -> tuple[float, float, int]:
+        """Seconds of compiling for one caller and in total, and how many may wait for them."""
+        limits, workers = self.config.limits, self.config.workers
+        each_s, total_s = limits.compile_s / workers, limits.compile_total_s / workers
+        return each_s, total_s, limits.queue // workers
+
+    @property
+    def bench(self) -> int:
+        """Large bodies of one caller that may wait to be read."""
+        return max(self.config.limits.queue // self.config.workers, 1)
+
+    @property
+    def memory(self) -> tuple[int, int]:
+        """Bytes that requests may hold, in total and of one caller."""
+        limits, workers = self.config.limits, self.config.workers
+        return limits.buffered_bytes // workers, limits.buffered_bytes_per_caller // workers
+
+    @property
+    def seats(self) -> tuple[int, int, int]:
+        """Connections to this process: in total, of one address, and of one caller."""
+        limits = self.config.limits
+        each = max(int(limits.connections * limits.caller_share), 1)
+        return limits.connections, limits.connections_per_address, each
+
     def models(self, caller: Caller) -> list[Served]:
         """The models that a caller may use."""
         return list(self.preparer(caller).served.values())

@@ -17,6 +17,7 @@ from huddle.wrapper import runtime as runtimes
 from huddle.wrapper.access.admission import Admission
 from huddle.wrapper.access.auth import Caller, Via, backend_key
 from huddle.wrapper.access.compilation import Compilations
+from huddle.wrapper.access.fairness import UNNAMED
 from huddle.wrapper.access.limits import Arrival, LimitError, Subscriber
 from huddle.wrapper.background import Background, place
 from huddle.wrapper.claims import Admitted
@@ -67,8 +68,8 @@ class WrapperService:
         self.draining = False
         self.started = int(time.time())
         self.pool = UpstreamPool(Address.parse(config.upstream), config.timeouts.connect_s, clock)
-        self.admission = Admission(runtime.bounds, config.timeouts.queue_s)
-        self.compilations = Compilations(*_compilations(config))
+        self.admission = Admission(runtime.bounds)
+        self.compilations = Compilations(*runtime.compiling)
         self.background = Background(log, metrics)
         self.probe = EngineProbe(
             self.pool,
@@ -79,10 +80,10 @@ class WrapperService:
             objection=_probe_objection(config),
         )
         self._context_lengths: dict[str, int] = {}
-        self.workbench = Workbench(*_bench(config))
+        self.workbench = Workbench(runtime.bench)
         self.turns = Turns(self.loop)
-        self.ledger = Ledger(*_memory(config))
-        self._seats: Seats[ClientConnection] = Seats(*_seats(config))
+        self.ledger = Ledger(*runtime.memory)
+        self._seats: Seats[ClientConnection] = Seats(*runtime.seats)
         self._origins = Origins(config.gateway_addresses)
         self._exchanges: set[Exchange] = set()
         self._subscribers: dict[tuple[str, str], Subscriber] = {}
@@ -117,9 +118,7 @@ class WrapperService:
         except FullError:
             of(self.metrics.refusals, "too_many_connections").inc()
             return False
-        if leaver is not None:
-            of(self.metrics.refusals, "connection_evicted").inc()
-            leaver.abort()
+        self._evict(leaver)
         return True
 
     def idle(self, connection: ClientConnection) -> None:
@@ -144,10 +143,12 @@ class WrapperService:
                 raise RequestError(415, "unsupported_media_type", "send 'Content-Type: application/json'")
         elif head.has_body:
             raise malformed(f"a {head.method} request has no body here")
+        holder = caller.holder
+        self._evict(self._seats.claim(connection, None if holder == UNNAMED else holder))
         subscriber = self._subscriber(caller) if caller.via is Via.OWN_KEY and route in ENGINE_ROUTES else None
         arrival = None if subscriber is None else self._arrival(subscriber, caller)
         self._seats.busy(connection)
-        connection.holding.belongs_to(caller.holder)
+        connection.holding.belongs_to(holder)
         key = backend_key(head) if caller.via is Via.GATEWAY else ""
         return Admitted(route, caller, _request_id(head), self.runtime, subscriber, arrival, key)
 
@@ -279,11 +280,11 @@ class WrapperService:
         """Judge new requests by a new reading; running ones keep theirs."""
         self.runtime = new
         self._learned(self._context_lengths)
-        self.admission.resize(new.bounds, new.config.timeouts.queue_s)
-        self.compilations.resize(*_compilations(new.config))
-        self.workbench.resize(*_bench(new.config))
-        self.ledger.total, self.ledger.per_owner = _memory(new.config)
-        self._seats.total, self._seats.per_address = _seats(new.config)
+        self.admission.resize(new.bounds)
+        self.compilations.resize(*new.compiling)
+        self.workbench.each = new.bench
+        self.ledger.total, self.ledger.per_owner = new.memory
+        self._seats.resize(*new.seats)
         self._origins = Origins(new.config.gateway_addresses)
         for (product, holder), subscriber in list(self._subscribers.items()):
             if product in new.config.products:
@@ -311,6 +312,11 @@ class WrapperService:
         """Close every connection at once, in the middle of its answer."""
         for connection in self._seats:
             connection.abort()
+
+    def _evict(self, leaver: ClientConnection | None) -> None:
+        if leaver is not None:
+            of(self.metrics.refusals, "connection_evicted").inc()
+            leaver.abort()
 
     def _subscriber(self, caller: Caller) -> Subscriber:
         holder = (caller.product, caller.tenant)
@@ -361,26 +367,6 @@ def _probe_objection(config: WrapperConfig) -> Callable[[], str | None]:
     """What `huddle probe` holds against the engine, where it runs."""
     path = config.probe_verdict_file
     return verdict.Listener(path).objection if path is not None else lambda: None
-
-
-def _compilations(config: WrapperConfig) -> tuple[float, float, int, float]:
-    limits, workers = config.limits, config.workers
-    each_s, total_s = limits.compile_s / workers, limits.compile_total_s / workers
-    return each_s, total_s, limits.queue // workers, config.timeouts.queue_s
-
-
-def _bench(config: WrapperConfig) -> tuple[int, float]:
-    return max(config.limits.queue // config.workers, 1), config.timeouts.queue_s
-
-
-def _memory(config: WrapperConfig) -> tuple[int, int]:
-    limits = config.limits
-    return limits.buffered_bytes // config.workers, limits.buffered_bytes_per_caller // config.workers
-
-
-def _seats(config: WrapperConfig) -> tuple[int, int]:
-    limits = config.limits
-    return limits.connections, limits.connections_per_address
 
 
 def _request_id(head: Head) -> str:

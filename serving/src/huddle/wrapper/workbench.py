@@ -13,29 +13,28 @@ from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from huddle.wrapper.access.fairness import Holder
+from huddle.wrapper.deadline import Deadline
 from huddle.wrapper.errors import ErrorType, RequestError
 
 T = TypeVar("T")
 
 
 class Workbench:
-    """One per event loop. `each`: the most bodies of one caller in line; `wait_s`: the longest wait for a turn."""
+    """One per event loop. `each`: the most bodies of one caller in line; who is in line stays when it changes."""
 
-    def __init__(self, each: int, wait_s: float) -> None:
-        self.resize(each, wait_s)
+    def __init__(self, each: int) -> None:
+        self.each = each
         self._thread = ThreadPoolExecutor(1, "workbench")
         self._taken = False
         self._lines: dict[Holder, deque[asyncio.Future[None]]] = {}  # whose turn is next first
 
-    def resize(self, each: int, wait_s: float) -> None:
-        """New bounds; who waits goes on with his."""
-        self.each, self.wait_s = each, wait_s
-
     @asynccontextmanager
-    async def turn(self, caller: Holder) -> AsyncIterator[Callable[[Callable[[], T]], asyncio.Future[T]]]:
+    async def turn(
+        self, caller: Holder, until: Deadline
+    ) -> AsyncIterator[Callable[[Callable[[], T]], asyncio.Future[T]]]:
         """Have the bench, and what runs work on it. Raises `RequestError` (429): the line or the wait is too long."""
         if self._taken:
-            await self._wait(caller)
+            await self._wait(caller, until)
         self._taken = True
         loop = asyncio.get_running_loop()
         begun = time.perf_counter()
@@ -44,13 +43,13 @@ class Workbench:
         finally:
             loop.call_later(time.perf_counter() - begun, self._pass_on)
 
-    async def _wait(self, caller: Holder) -> None:
+    async def _wait(self, caller: Holder, until: Deadline) -> None:
         if len(self._lines.get(caller, ())) >= self.each:
             raise _busy(f"{self.each} large bodies of yours wait to be read already")
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._lines.setdefault(caller, deque()).append(turn)
         try:
-            async with asyncio.timeout(self.wait_s):
+            async with until.bound():
                 await turn
         except BaseException as error:
             if turn.done() and not turn.cancelled():
@@ -60,7 +59,7 @@ class Workbench:
                 if not line:
                     del self._lines[caller]
             if isinstance(error, TimeoutError):
-                raise _busy(f"this large body could not be read within {self.wait_s:g} s") from None
+                raise _busy(until.missed("its turn among the large bodies to be read")) from None
             raise
 
     def _pass_on(self) -> None:

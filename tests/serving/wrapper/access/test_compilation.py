@@ -12,6 +12,7 @@ from huddle.wrapper import runtime as runtimes
 from huddle.wrapper.access.auth import Caller, Via
 from huddle.wrapper.access.compilation import Compilations, Leave
 from huddle.wrapper.body.compile_cost import Compiling
+from huddle.wrapper.deadline import Deadline
 from huddle.wrapper.errors import RequestError
 from tests.serving.wrapper.compiling import USER, lengths, prepared, schema
 from tests.serving.wrapper.conftest import MakeWrapper, Wrapper
@@ -19,16 +20,21 @@ from tests.serving.wrapper.fake_engine import Received, Reply, polite, token
 
 A, B, C = (Caller(Via.GATEWAY, "p", tenant) for tenant in "abc")
 
+
+def later() -> Deadline:
+    return Deadline.after(60)
+
+
 # -- who may --
 
 
 @pytest.mark.anyio
 async def test_seconds_are_bounded_for_each_caller_and_in_total() -> None:
-    compilations = Compilations(each_s=10, total_s=15, queue=10, wait_s=60)
-    first = await compilations.enter(A, Compiling(b"1", 8))
-    second = asyncio.create_task(compilations.enter(A, Compiling(b"2", 8)))  # over A's own
-    other = await compilations.enter(B, Compiling(b"3", 7))  # passes it: 15 in total
-    third = asyncio.create_task(compilations.enter(C, Compiling(b"4", 1)))  # over the total
+    compilations = Compilations(each_s=10, total_s=15, queue=10)
+    first = await compilations.enter(A, Compiling(b"1", 8), later())
+    second = asyncio.create_task(compilations.enter(A, Compiling(b"2", 8), later()))  # over A's own
+    other = await compilations.enter(B, Compiling(b"3", 7), later())  # passes it: 15 in total
+    third = asyncio.create_task(compilations.enter(C, Compiling(b"4", 1), later()))  # over the total
     await asyncio.sleep(0)
     assert first and other
     assert not second.done()
@@ -42,9 +48,9 @@ async def test_seconds_are_bounded_for_each_caller_and_in_total() -> None:
 
 @pytest.mark.anyio
 async def test_whoever_waits_for_the_same_schema_goes_when_it_is_answered() -> None:
-    compilations = Compilations(10, 10, 10, 60)
-    leave = await compilations.enter(A, Compiling(b"1", 8))
-    same = [asyncio.create_task(compilations.enter(caller, Compiling(b"1", 8))) for caller in (A, B)]
+    compilations = Compilations(10, 10, 10)
+    leave = await compilations.enter(A, Compiling(b"1", 8), later())
+    same = [asyncio.create_task(compilations.enter(caller, Compiling(b"1", 8), later())) for caller in (A, B)]
     await asyncio.sleep(0)
     assert leave
     leave.answered()
@@ -55,13 +61,13 @@ async def test_whoever_waits_for_the_same_schema_goes_when_it_is_answered() -> N
 
 @pytest.mark.anyio
 async def test_cheap_ones_pass_one_that_does_not_fit_the_total_but_not_for_ever() -> None:
-    compilations = Compilations(10, 10, 100, 60)
-    first = await compilations.enter(A, Compiling(b"1", 6))
-    large = asyncio.create_task(compilations.enter(B, Compiling(b"2", 9)))
+    compilations = Compilations(10, 10, 100)
+    first = await compilations.enter(A, Compiling(b"1", 6), later())
+    large = asyncio.create_task(compilations.enter(B, Compiling(b"2", 9), later()))
     await asyncio.sleep(0)
     passed = 0
     while passed < 100:
-        small = asyncio.create_task(compilations.enter(C, Compiling(b"3", 1)))
+        small = asyncio.create_task(compilations.enter(C, Compiling(b"3", 1), later()))
         for _ in range(3):
             await asyncio.sleep(0)
         if not small.done():
@@ -82,8 +88,8 @@ async def test_what_the_engine_does_not_keep_needs_leave_each_time() -> None:
     numbers = {f"a{i}": {"type": "integer", "multipleOf": 3} for i in range(400)}
     compiling = prepared(**schema({"type": "object", "properties": numbers})).compiling
     assert compiling
-    compilations = Compilations(10, 10, 10, 60)
-    leave = await compilations.enter(A, compiling)
+    compilations = Compilations(10, 10, 10)
+    leave = await compilations.enter(A, compiling, later())
     assert leave
     leave.answered()
     assert compilations.total == 0
@@ -92,22 +98,22 @@ async def test_what_the_engine_does_not_keep_needs_leave_each_time() -> None:
 
 @pytest.mark.anyio
 async def test_a_wait_ends_in_a_429_with_a_time() -> None:
-    compilations = Compilations(10, 10, 10, 0.01)
-    await compilations.enter(A, Compiling(b"1", 8))
+    compilations = Compilations(10, 10, 10)
+    await compilations.enter(A, Compiling(b"1", 8), later())
     with pytest.raises(RequestError) as refused:
-        await compilations.enter(B, Compiling(b"2", 8))
+        await compilations.enter(B, Compiling(b"2", 8), Deadline.after(0.01))
     assert (refused.value.status, refused.value.code, refused.value.retry_after_s) == (429, "compile_busy", 8)
 
 
 @pytest.mark.anyio
 async def test_no_caller_fills_the_line() -> None:
-    compilations = Compilations(10, 10, 100, 60)
-    await compilations.enter(A, Compiling(b"0", 8))
-    waiting = [asyncio.create_task(compilations.enter(A, Compiling(bytes([i]), 8))) for i in range(1, 17)]
+    compilations = Compilations(10, 10, 100)
+    await compilations.enter(A, Compiling(b"0", 8), later())
+    waiting = [asyncio.create_task(compilations.enter(A, Compiling(bytes([i]), 8), later())) for i in range(1, 17)]
     await asyncio.sleep(0)
     with pytest.raises(RequestError):
-        await compilations.enter(A, Compiling(b"x", 8))
-    other = asyncio.create_task(compilations.enter(B, Compiling(b"y", 8)))
+        await compilations.enter(A, Compiling(b"x", 8), later())
+    other = asyncio.create_task(compilations.enter(B, Compiling(b"y", 8), later()))
     await asyncio.sleep(0)
     assert not other.done()
     for task in (*waiting, other):
@@ -126,7 +132,7 @@ STEP = st.tuples(
 @given(st.lists(STEP, max_size=40))
 def test_no_schedule_goes_over_a_bound_or_forgets_anybody(steps: list[tuple[str, Caller, float, int]]) -> None:
     async def run() -> None:
-        compilations = Compilations(each_s=10, total_s=15, queue=100, wait_s=60)
+        compilations = Compilations(each_s=10, total_s=15, queue=100)
         tasks: list[asyncio.Task[Leave | None]] = []
         ended: set[Leave] = set()
 
@@ -145,7 +151,8 @@ def test_no_schedule_goes_over_a_bound_or_forgets_anybody(steps: list[tuple[str,
 
         for what, caller, cost_s, number in steps:
             if what == "enter":
-                tasks.append(asyncio.create_task(compilations.enter(caller, Compiling(bytes([number]), cost_s))))
+                compiling = Compiling(bytes([number]), cost_s)
+                tasks.append(asyncio.create_task(compilations.enter(caller, compiling, later())))
             elif what == "cancel" and tasks:
                 tasks[number % len(tasks)].cancel()
             elif under_way := running():

@@ -13,6 +13,7 @@ from huddle.wrapper.access.admission import Admission
 from huddle.wrapper.access.auth import new_key
 from huddle.wrapper.access.fairness import Bounds
 from huddle.wrapper.access.limits import Limit, LimitError, Quota, Reservation, Subscriber, Window
+from huddle.wrapper.deadline import Deadline
 from huddle.wrapper.errors import RequestError
 from tests.serving.wrapper.conftest import MakeWrapper
 from tests.serving.wrapper.fake_engine import MODEL, USAGE, Received, Reply, token
@@ -328,12 +329,12 @@ async def test_a_client_that_leaves_the_queue_makes_room(make_wrapper: MakeWrapp
 
 @pytest.mark.anyio
 async def test_places_are_neither_lost_nor_made_when_waiters_give_up_at_any_moment() -> None:
-    admission = Admission(Bounds(2, 2, 50, {}), wait_s=10)
+    admission = Admission(Bounds(2, 2, 50, {}))
     inside = most = 0
 
     async def visit(number: int) -> None:
         nonlocal inside, most
-        await admission.enter(("", ""), 1)
+        await admission.enter(("", ""), 1, Deadline.after(10))
         inside += 1
         most = max(most, inside)
         try:

@@ -5,6 +5,7 @@ import math
 from typing import Final
 
 from huddle.wrapper.access.fairness import Bounds, Holder, Places, Waiting
+from huddle.wrapper.deadline import Deadline
 from huddle.wrapper.errors import ErrorType, RequestError
 
 _RETRY_MAX_S: Final = 60
@@ -14,11 +15,11 @@ _SMOOTHING: Final = 0.1  # weight of the newest request in the mean time at the 
 class Admission:
     """Lets requests in, each with the places that its sequences take. Not thread-safe: one per event loop."""
 
-    def __init__(self, bounds: Bounds, wait_s: float) -> None:
-        self.wait_s = wait_s
+    def __init__(self, bounds: Bounds) -> None:
         self._places = Places(bounds)
         self._mean_s: float | None = None
         self.try_enter = self._places.take
+        self.resize = self._places.resize
 
     @property
     def running(self) -> int:
@@ -30,7 +31,7 @@ class Admission:
         """Sequences in line."""
         return self._places.waiting
 
-    async def enter(self, caller: Holder, weight: int) -> None:
+    async def enter(self, caller: Holder, weight: int, until: Deadline) -> None:
         """Take places, waiting in line for them. Raises `RequestError` (429) when the line or the wait is too long."""
         if self.try_enter(caller, weight):
             return
@@ -38,7 +39,7 @@ class Admission:
         request = Waiting(caller, weight, lambda inside: None if place.done() else place.set_result(inside))
         self._places.line_up(request)
         try:
-            async with asyncio.timeout(self.wait_s):
+            async with until.bound():
                 inside = await place
         except BaseException as error:
             if request.inside:
@@ -46,7 +47,7 @@ class Admission:
             else:
                 self._places.withdraw(request)
             if isinstance(error, TimeoutError):
-                raise self._busy(weight, f"no place at the engine within {self.wait_s:g} s") from None
+                raise self._busy(weight, until.missed("a place there")) from None
             raise
         if not inside:
             raise self._busy(weight, "the engine is busy and the queue is full")
@@ -56,11 +57,6 @@ class Admission:
         mean_s = self._mean_s
         self._mean_s = took_s if mean_s is None else mean_s + _SMOOTHING * (took_s - mean_s)
         self._places.give_back(caller, weight)
-
-    def resize(self, bounds: Bounds, wait_s: float) -> None:
-        """New limits; those inside stay inside."""
-        self.wait_s = wait_s
-        self._places.resize(bounds)
 
     def _busy(self, weight: int, message: str) -> RequestError:
         """A refusal, with the time in which the places become free that all need who wait, at the measured pace."""

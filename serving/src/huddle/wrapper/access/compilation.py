@@ -13,6 +13,7 @@ from typing import Final
 
 from huddle.wrapper.access.auth import Caller
 from huddle.wrapper.body.compile_cost import Compiling
+from huddle.wrapper.deadline import Deadline
 from huddle.wrapper.errors import ErrorType, RequestError
 
 _KNOWN_MOST: Final = 512
@@ -64,17 +65,17 @@ class _Waiting:
 class Compilations:
     """Seconds of compiling under way. First come, first served, but nobody waits for another caller's own bound."""
 
-    def __init__(self, each_s: float, total_s: float, queue: int, wait_s: float) -> None:
-        self.resize(each_s, total_s, queue, wait_s)
+    def __init__(self, each_s: float, total_s: float, queue: int) -> None:
+        self.resize(each_s, total_s, queue)
         self.total = 0.0
         self._each: Counter[Caller] = Counter()  # leaves
         self._each_s: dict[Caller, float] = {}
         self._known: OrderedDict[bytes, None] = OrderedDict()
         self._waiting: list[_Waiting] = []
 
-    def resize(self, each_s: float, total_s: float, queue: int, wait_s: float) -> None:
+    def resize(self, each_s: float, total_s: float, queue: int) -> None:
         """New bounds; what is under way stays."""
-        self.each_s, self.total_s, self.queue, self.wait_s = each_s, total_s, queue, wait_s
+        self.each_s, self.total_s, self.queue = each_s, total_s, queue
 
     def needs_leave(self, compiling: Compiling | None) -> bool:
         """Whether the engine would have to compile it."""
@@ -85,7 +86,7 @@ class Compilations:
             return False
         return True
 
-    async def enter(self, caller: Caller, compiling: Compiling) -> Leave | None:
+    async def enter(self, caller: Caller, compiling: Compiling, until: Deadline) -> Leave | None:
         """Wait for leave; None when somebody else's answer has made it needless. Raises `RequestError` (429)."""
         waiting = _Waiting(caller, compiling)
         self._waiting.append(waiting)
@@ -95,7 +96,7 @@ class Compilations:
             self._waiting.remove(waiting)
             raise self._busy("too many requests wait to have a schema or grammar compiled")
         try:
-            async with asyncio.timeout(self.wait_s):
+            async with until.bound():
                 return await waiting.turn
         except BaseException as error:
             if waiting in self._waiting:
@@ -104,7 +105,7 @@ class Compilations:
             elif not waiting.turn.cancelled() and (leave := waiting.turn.result()) is not None:
                 leave.end()  # the leave came as we gave up
             if isinstance(error, TimeoutError):
-                message = f"the engine still compiles other schemas or grammars after {self.wait_s:g} s"
+                message = until.missed("leave to have its schema or grammar compiled, behind others")
                 raise self._busy(message) from None
             raise
 

@@ -17,6 +17,7 @@ from huddle.wrapper.routes import Route
 _EVENT_END: Final = b"\n\n"
 _DONE: Final = b"[DONE]"
 _CHOICES: Final = b'"choices":['
+_JOINED_BYTES: Final = 4 * 1024
 _EVENT_MAX: Final = 4 * 1024 * 1024  # a longer event is not held until its end: it becomes an error
 # What all events of a stream share, where an engine writes it in this order; and what follows: one piece of text, or
 # nothing, and nothing else.
@@ -75,7 +76,7 @@ class StreamMeter:
         self._hide = hide
         self._replaced = error
         self._held: list[bytes] = []
-        self._size = 0
+        self.size = 0  # of what is held
         self._dropping = False
         self._shared: bytes | None = None
         self.usage: Usage | None = None
@@ -89,27 +90,27 @@ class StreamMeter:
         if not held and self._are_pieces(data):
             return data
         if held and _EVENT_END not in held[-1][-1:] + data:
-            held.append(data)
-            self._size += len(data)
+            _keep(held, data)
+            self.size += len(data)
         else:
             whole, end, partial = (b"".join(held) + data).rpartition(_EVENT_END)
             if end:
                 made = b"".join(map(self._look, whole.split(_EVENT_END)))
             held[:] = [partial] if partial else []
-            self._size = len(partial)
-        if self._size > _EVENT_MAX:
+            self.size = len(partial)
+        if self.size > _EVENT_MAX:
             if not self._dropping:
                 made += self._replaced(b"".join(held))
             self._dropping = True
             held[:] = [held[-1][-1:]]  # it may be half of the end
-            self._size = 1
+            self.size = 1
         return made
 
     def rest(self) -> bytes:
         """What is still held when the stream has ended, judged as an event."""
         partial = b"".join(self._held)
         self._held.clear()
-        self._size = 0
+        self.size = 0
         return self._look(partial) if partial else b""
 
     def _are_pieces(self, data: bytes) -> bool:
@@ -169,6 +170,14 @@ def _is_error(event: dict[str, Any]) -> bool:
     )
 
 
+def _keep(held: list[bytes], data: bytes) -> None:
+    """Join small pieces as they come: each costs 40 bytes of its own."""
+    if held and len(held[-1]) < _JOINED_BYTES:
+        held[-1] += data
+    else:
+        held.append(data)
+
+
 class VectorsMeter:
     """Judges an answer of `/v1/embeddings`, which may be too long to be held: each of its strings, as they come."""
 
@@ -205,6 +214,11 @@ class VectorsMeter:
         return b""
 
     @property
+    def size(self) -> int:
+        """Bytes of a string that is not whole."""
+        return len(self._partial)
+
+    @property
     def usage(self) -> Usage | None:
         """The usage, once the body has ended."""
         found = _USAGE_OBJECT.findall(self._tail)
@@ -236,6 +250,7 @@ class BytesMeter:
     """Counts nothing: vectors as bytes (`encoding_format: bytes`) are the model's own, and say no usage."""
 
     usage: Usage | None = None
+    size = 0
 
     def feed(self, data: bytes) -> bytes:
         """Return `data`."""
@@ -260,7 +275,7 @@ class PlainMeter:
         self.size += len(data)
         if self.size > PLAIN_MAX:
             raise upstream_broken(f"the engine's answer has more than {PLAIN_MAX} bytes; ask for a stream")
-        self._held.append(data)
+        _keep(self._held, data)
         return b""
 
     def rest(self) -> bytes:

@@ -1,7 +1,8 @@
 """Memory that requests hold, by owner: entered once, left once, never more than an owner's part or the total.
 
-What counts are bodies (as they arrive, whole, and prepared until the engine's first byte) and what waits of an answer
-for its reader. Heads are counted apart: their number and size are bounded, so they never compete with bodies.
+What counts are bodies (as they arrive, whole, and prepared until the engine's first byte), what of an answer waits for
+its own rest to be judged, and what of it waits for its reader. Heads are counted apart: their number and size are
+bounded, so they never compete with bodies.
 
 Pure: no clock and no I/O. One per event loop.
 """
@@ -51,12 +52,13 @@ class Ledger:
 class Holding:
     """What one connection holds for its current request."""
 
-    __slots__ = ("_head", "_ledger", "_owner", "_size")
+    __slots__ = ("_head", "_ledger", "_owner", "_partial", "_size")
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._owner: Hashable = None
         self._size = 0
+        self._partial = 0
         self._head = 0
 
     def belongs_to(self, owner: Hashable) -> None:
@@ -70,14 +72,23 @@ class Holding:
         self._head = size
 
     def hold(self, size: int) -> None:
-        """Of body or answer, `size` bytes are held. Raises `RequestError` when there is no room for more."""
+        """Of a body, or of an answer for its reader, `size` bytes are held. Raises `RequestError` without room."""
         if size != self._size:
-            self._ledger.change(self._owner, self._size, size)
+            partial = self._partial
+            self._ledger.change(self._owner, self._size + partial, size + partial)
             self._size = size
+
+    def hold_partial(self, size: int) -> None:
+        """Of an answer, `size` bytes wait for what follows them. Raises `RequestError` without room."""
+        if size != self._partial:
+            others = self._size
+            self._ledger.change(self._owner, others + self._partial, others + size)
+            self._partial = size
 
     def release(self) -> None:
         """Nothing is held any more."""
         self.hold(0)
+        self.hold_partial(0)
         self.hold_head(0)
 
 

@@ -1,21 +1,25 @@
-"""Which connections may be open: a share for each address, room for the gateway, and who goes when it is full.
+"""Which connections may be open: shares for addresses and callers, room for the gateway, and who goes when it is full.
 
 Pure: no sockets, no clock. One per event loop.
 """
 
 import ipaddress
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Generic, TypeVar
+
+from huddle.wrapper.errors import ErrorType, RequestError
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1"})  # one address: another of 127.0.0.0/8 is not by chance
 _IPV6_PREFIX: Final = 64  # what one customer usually has, to choose addresses from
 _MAPPED_PREFIX: Final = 96  # ::ffff:0:0/96 holds all of IPv4
 _KEPT: Final = 8  # one seat of so many is for trusted addresses
+_RETRY_AFTER_S: Final = 2
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 
@@ -61,16 +65,47 @@ def _unmapped(network: Network) -> Network:
     return network
 
 
-class Seats(Generic[T]):
-    """The open connections. Idle ones, whose next request is not known yet, give way to newcomers: the oldest first."""
+class _Groups(Generic[K, T]):
+    """Seats by whom they count for: how many, and the idle ones, the longest idle first."""
 
-    def __init__(self, total: int, per_address: int) -> None:
-        self.total = total
-        self.per_address = per_address
+    def __init__(self) -> None:
+        self.count: Counter[K] = Counter()
+        self.idle: dict[K, dict[T, None]] = {}
+
+    def join(self, group: K) -> None:
+        self.count[group] += 1
+
+    def part(self, group: K, seat: T) -> None:
+        self.busy(group, seat)
+        self.count[group] -= 1
+        if not self.count[group]:
+            del self.count[group]
+
+    def rest(self, group: K, seat: T) -> None:
+        self.idle.setdefault(group, {})[seat] = None
+
+    def busy(self, group: K, seat: T) -> None:
+        idle = self.idle.get(group)
+        if idle is not None:
+            idle.pop(seat, None)
+            if not idle:
+                del self.idle[group]
+
+
+class Seats(Generic[T]):
+    """The open connections. Idle ones, whose next request is not known yet, give way to newcomers: the oldest first.
+
+    A seat counts for its address, and for the owner of its request, or of the last one: a caller who comes from many
+    addresses has no more for it. Between two requests a trusted address's seat has no owner, since it is for anybody.
+    """
+
+    def __init__(self, total: int, per_address: int, per_owner: int) -> None:
+        self.resize(total, per_address, per_owner)
         self._taken: dict[T, Origin] = {}
-        self._count: Counter[Origin] = Counter()
+        self._owned: dict[T, Hashable] = {}
         self._untrusted = 0
-        self._idle: dict[Origin, dict[T, None]] = {}  # the longest idle first
+        self._origins: _Groups[Origin, T] = _Groups()
+        self._owners: _Groups[Hashable, T] = _Groups()
 
     def __len__(self) -> int:
         return len(self._taken)
@@ -78,20 +113,44 @@ class Seats(Generic[T]):
     def __iter__(self) -> Iterator[T]:
         return iter(tuple(self._taken))
 
+    def resize(self, total: int, per_address: int, per_owner: int) -> None:
+        """New bounds; who has a seat keeps it until somebody else needs it."""
+        self.total, self.per_address, self.per_owner = total, per_address, per_owner
+
     def enter(self, newcomer: T, origin: Origin) -> T | None:
         """Take a seat; returns who has lost theirs for it. Raises `FullError`."""
         full = len(self._taken) >= self.total or (not origin.trusted and self._untrusted >= self.total - self._kept)
         leaver: T | None = None
-        if not origin.trusted and self._count[origin] >= self.per_address:
+        if not origin.trusted and self._origins.count[origin] >= self.per_address:
             leaver = self._longest_idle(origin)
         elif full:
             leaver = self._longest_idle(self._giver(origin))
         if leaver is not None:
             self.leave(leaver)
         self._taken[newcomer] = origin
-        self._count[origin] += 1
+        self._origins.join(origin)
         self._untrusted += not origin.trusted
         self.idle(newcomer)
+        return leaver
+
+    def claim(self, seat: T, owner: Hashable) -> T | None:
+        """A seat's next request is `owner`'s (None: nobody's); returns who of his others has lost theirs for it.
+
+        Raises `RequestError` (429), changing nothing.
+        """
+        if seat not in self._taken:
+            return None
+        before, leaver = self._owned.get(seat), None
+        if owner is not None and self._owners.count[owner] - (before == owner) >= self.per_owner:
+            leaver = next((idle for idle in self._owners.idle.get(owner, ()) if idle != seat), None)
+            if leaver is None:
+                raise _no_seat(self.per_owner)
+            self.leave(leaver)
+        if before != owner:
+            self._disown(seat)
+            if owner is not None:
+                self._owned[seat] = owner
+                self._owners.join(owner)
         return leaver
 
     def leave(self, seat: T) -> None:
@@ -99,21 +158,27 @@ class Seats(Generic[T]):
         origin = self._taken.pop(seat, None)
         if origin is None:
             return
-        self._not_idle(seat, origin)
+        self._disown(seat)
+        self._origins.part(origin, seat)
         self._untrusted -= not origin.trusted
-        self._count[origin] -= 1
-        if not self._count[origin]:
-            del self._count[origin]
 
     def idle(self, seat: T) -> None:
         """It waits for a request."""
-        if (origin := self._taken.get(seat)) is not None:
-            self._idle.setdefault(origin, {})[seat] = None
+        if (origin := self._taken.get(seat)) is None:
+            return
+        self._origins.rest(origin, seat)
+        if origin.trusted:
+            self._disown(seat)
+        elif (owner := self._owned.get(seat)) is not None:
+            self._owners.rest(owner, seat)
 
     def busy(self, seat: T) -> None:
         """It has a request that is good so far."""
-        if (origin := self._taken.get(seat)) is not None:
-            self._not_idle(seat, origin)
+        if (origin := self._taken.get(seat)) is None:
+            return
+        self._origins.busy(origin, seat)
+        if (owner := self._owned.get(seat)) is not None:
+            self._owners.busy(owner, seat)
 
     @property
     def _kept(self) -> int:
@@ -124,20 +189,30 @@ class Seats(Generic[T]):
 
         Nobody gives to who has more already. Trusted addresses give only to each other, and after all others.
         """
+        idle, count = self._origins.idle, self._origins.count
         if newcomer.trusted:
-            return max(self._idle, key=lambda origin: (not origin.trusted, self._count[origin]), default=None)
-        mine = self._count[newcomer]
-        givers = (origin for origin in self._idle if not origin.trusted and self._count[origin] >= mine)
-        return max(givers, key=self._count.__getitem__, default=None)
+            return max(idle, key=lambda origin: (not origin.trusted, count[origin]), default=None)
+        mine = count[newcomer]
+        givers = (origin for origin in idle if not origin.trusted and count[origin] >= mine)
+        return max(givers, key=count.__getitem__, default=None)
 
     def _longest_idle(self, giver: Origin | None) -> T:
-        if giver is None or giver not in self._idle:
+        if giver is None or giver not in self._origins.idle:
             raise FullError
-        return next(iter(self._idle[giver]))
+        return next(iter(self._origins.idle[giver]))
 
-    def _not_idle(self, seat: T, origin: Origin) -> None:
-        group = self._idle.get(origin)
-        if group is not None:
-            group.pop(seat, None)
-            if not group:
-                del self._idle[origin]
+    def _disown(self, seat: T) -> None:
+        owner = self._owned.pop(seat, None)
+        if owner is not None:
+            self._owners.part(owner, seat)
+
+
+def _no_seat(per_owner: int) -> RequestError:
+    return RequestError(
+        429,
+        "too_many_connections",
+        f"your requests have {per_owner} connections already, as many as one caller may have",
+        type=ErrorType.RATE_LIMIT,
+        retry_after_s=_RETRY_AFTER_S,
+        close=True,
+    )

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import httptools
 
+from huddle.headers import REQUEST_ID_HEADER
 from huddle.wrapper.errors import RequestError, upstream_broken, upstream_timeout, upstream_unavailable
 
 _HEAD_BYTES_MAX: Final = 64 * 1024
@@ -255,6 +256,17 @@ class UpstreamConnection(asyncio.Protocol):
             self._body_chunks = len(self._chunks)
         else:
             self._head = ResponseHead()  # forget the interim answer
+
+
+def post_head(authority: str, target: str, request_id: str, key: str | None, length: int) -> bytes:
+    """The head of a request with a JSON body of `length` bytes; `key` is the engine's, where it has one."""
+    authorization = f"authorization: Bearer {key}\r\n" if key else ""
+    head = (
+        f"POST {target} HTTP/1.1\r\nhost: {authority}\r\n"
+        f"content-type: application/json\r\ncontent-length: {length}\r\n"
+        f"{REQUEST_ID_HEADER}: {request_id}\r\n{authorization}\r\n"
+    )
+    return head.encode("latin-1")
 
 
 class UpstreamPool:

@@ -92,7 +92,8 @@ class TestExactCommand:
     def test_the_seeds_model(self):
         assert shlex.join(command.build(request("llama-3.2-3b", front_ends=4)).argv) == (
             "vllm serve /mnt/models/Llama-3.2-3B-Instruct --served-model-name llama-3.2-3b hl --host 127.0.0.1 "
-            "--port 5005 --shutdown-timeout 10 --allowed-media-domains nothing.invalid --api-server-count 4 "
+            '--port 5005 --shutdown-timeout 10 --structured-outputs-config \'{"backend":"xgrammar"}\' '
+            "--allowed-media-domains nothing.invalid --api-server-count 4 "
             "--chat-template /opt/Llama-3.2-3B-Instruct/chat_template.jinja --dtype auto "
             "--tensor-parallel-size 1 --pipeline-parallel-size 1 --gpu-memory-utilization 0.9 --max-model-len 4096 "
             "--enable-auto-tool-choice --tool-call-parser llama3_json"

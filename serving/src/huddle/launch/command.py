@@ -70,6 +70,8 @@ def _server_words(request: LaunchRequest) -> list[str]:
     words = ["--served-model-name", *request.served_names, "--host", request.host, "--port", str(request.port)]
     timeout_s = request.shutdown_timeout_s
     words += ["--shutdown-timeout", str(min(timeout_s, drain.STOP_S) if drain.by_launcher(request) else timeout_s)]
+    # Else the first structured request chooses for all, and an odd one chooses what cannot serve the ordinary ones.
+    words += ["--structured-outputs-config", '{"backend":"xgrammar"}']
     words += ["--allowed-media-domains", *(request.media_hosts or (_NO_HOST,))]
     if request.front_ends > 1:
         words += ["--api-server-count", str(request.front_ends)]

@@ -18,6 +18,7 @@ FLAGS = frozenset(
             "--api-key",
         ),
         *("--served-model-name", "--api-server-count", "--shutdown-timeout", "--distributed-executor-backend"),
+        "--structured-outputs-config",
         *("--allowed-media-domains", "--allowed-local-media-path"),
         *("--nnodes", "--node-rank", "--master-addr", "--master-port", "--headless"),
         *("-tp", "-pp", "-n", "-r"),

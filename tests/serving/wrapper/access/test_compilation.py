@@ -14,7 +14,7 @@ from huddle.wrapper.access.compilation import Compilations, Leave
 from huddle.wrapper.body.compile_cost import Compiling
 from huddle.wrapper.deadline import Deadline
 from huddle.wrapper.errors import RequestError
-from tests.serving.wrapper.compiling import USER, lengths, prepared, schema
+from tests.serving.wrapper.compiling import USER, lengths
 from tests.serving.wrapper.conftest import MakeWrapper, Wrapper
 from tests.serving.wrapper.fake_engine import Received, Reply, polite, token
 
@@ -81,19 +81,6 @@ async def test_cheap_ones_pass_one_that_does_not_fit_the_total_but_not_for_ever(
     assert first
     first.end()
     assert await large is not None
-
-
-@pytest.mark.anyio
-async def test_what_the_engine_does_not_keep_needs_leave_each_time() -> None:
-    numbers = {f"a{i}": {"type": "integer", "multipleOf": 3} for i in range(400)}
-    compiling = prepared(**schema({"type": "object", "properties": numbers})).compiling
-    assert compiling
-    compilations = Compilations(10, 10, 10)
-    leave = await compilations.enter(A, compiling, later())
-    assert leave
-    leave.answered()
-    assert compilations.total == 0
-    assert compilations.needs_leave(compiling)
 
 
 @pytest.mark.anyio

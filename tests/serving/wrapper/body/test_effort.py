@@ -31,6 +31,7 @@ WIDE = {
 }
 FINE = {
     "250,000 token ids": lambda: listed("#", 250_000),
+    "1,000 texts of 500 token ids": lambda: json.dumps({"input": [list(range(120_000, 120_500))] * 1_000}).encode(),
     "8 MB of commas in a text": lambda: json.dumps({"a": "a, b.c: {[ " * 700_000}).encode(),
     "8 MB of quotes in a text": lambda: json.dumps({"a": 'say "yes" \\ or ' * 400_000}).encode(),
     "a picture": lambda: json.dumps({"a": "data:image/png;base64," + "iVBORw0KGgo=" * 600_000}).encode(),

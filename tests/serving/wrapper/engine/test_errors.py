@@ -111,6 +111,23 @@ SAID: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         vllm("Failed to convert the grammar from GBNF to Lark: Expected ')' at line 1, 'root ::= (((' ^ ''"),
         told("the engine does not accept the request: its schema or grammar cannot be used", None, "invalid_request"),
     ),
+    "a schema that cannot be compiled": (
+        vllm(f"Failed to transform json schema into a grammar: temperature must be positive: {PROMPT}"),
+        told(
+            "the engine does not accept the request: its schema cannot be compiled: a keyword has a value of the wrong "
+            "kind, or nothing is left that it allows",
+            None,
+            "invalid_request",
+        ),
+    ),
+    "a thing without a name": (
+        vllm("This is not supported."),
+        told(
+            "the engine does not accept the request: something in it is not supported by the engine",
+            None,
+            "invalid_request",
+        ),
+    ),
     "not an error of OpenAI's shape": (
         {"detail": PROMPT},
         told("the engine does not accept the request", None, "invalid_request"),

@@ -41,8 +41,7 @@ class Leave:
 
     def answered(self) -> None:
         """The engine has compiled it."""
-        if self.compiling.kept:
-            self.compilations.learn(self.compiling.key)
+        self.compilations.learn(self.compiling.key)
         self.end()
 
     def end(self) -> None:

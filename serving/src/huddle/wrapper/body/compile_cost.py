@@ -40,7 +40,6 @@ class Compiling:
 
     key: bytes
     cost_s: float
-    kept: bool = True
 
 
 @dataclass(slots=True)

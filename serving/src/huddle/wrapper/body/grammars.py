@@ -15,6 +15,7 @@ _STEPS_MOST: Final = 100_000  # about 60 ms; a grammar that takes more is the en
 
 _Can = tuple[bool, bool]
 """Whether something can begin with a character, and whether it can be empty."""
+_ALONE: Final[Mapping[str, _Can]] = {'""': (False, True), "''": (False, True), "[]": (False, False)}
 
 
 def rules_of(grammar: str) -> dict[str, list[str]]:
@@ -66,7 +67,7 @@ def _alternatives(signs: list[str], can: dict[str, _Can]) -> _Can:
             this = (this[0], this[1] or before[1])
         elif sign[0] not in "+{":
             before = this
-            this = _then(this, can.get(sign, (sign not in ('""', "''"), sign in ('""', "''"))))
+            this = _then(this, can.get(sign) or _ALONE.get(sign, (True, False)))
     return _either(whole, this)
 
 

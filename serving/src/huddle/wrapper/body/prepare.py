@@ -1,6 +1,5 @@
 """From a client's bytes to the engine's: parse, judge, add the prompt, serialise. What was checked is what is sent."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -37,10 +36,6 @@ _DEFAULT_OUTPUT: Final = Caps().output_tokens  # what holds where nobody has con
 _COMPLETIONS_DEFAULT: Final = 16  # OpenAI's and vLLM's own default of max_tokens on /v1/completions
 _BYTES_FORMATS: Final = ("bytes", "bytes_only")  # of `encoding_format`, as vLLM names them
 _LEAST_SHARE: Final = 8  # one part in so many of the context is left to the answer of who names no maximum
-_NOT_KEPT: Final = re.compile(
-    rb'"(?:multipleOf|uniqueItems|contains|minContains|maxContains|patternProperties|propertyNames)":'
-)
-"""What vLLM 0.26.0 gives to llguidance, whose compiled schemas it does not keep."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +144,7 @@ class Preparer:
                 f"{self.caps.compile_s:g} s are allowed here: use fewer lengths, repetitions, patterns or rules"
             )
             raise bad_request("value_too_large", message, max(costs, key=costs.__getitem__))
-        written = serialise(compiled)
-        kept = _NOT_KEPT.search(written) is None
-        return Compiling(blake2b(written, digest_size=16).digest(), cost_s, kept)
+        return Compiling(blake2b(serialise(compiled), digest_size=16).digest(), cost_s)
 
     def _served(self, name: Any) -> Served:
         if name is None and len(self.served) == 1:

@@ -17,6 +17,7 @@ from huddle.wrapper.body.caps import Caps
 from huddle.wrapper.body.compile_cost import Cost
 from huddle.wrapper.body.effort import MOST_NS, most_ns_in_texts
 from huddle.wrapper.body.grammars import rules_of, says_nothing
+from huddle.wrapper.body.lark import from_lark, is_lark
 from huddle.wrapper.body.strictjson import parse_object, serialise
 from huddle.wrapper.errors import RequestError, bad_request
 
@@ -210,7 +211,10 @@ class _Judge:
         """Judge a regular expression or a grammar by its size and its repetitions."""
         if len(text) > self.caps.grammar_characters:
             raise _over(at, f"has {len(text)} characters", self.caps.grammar_characters)
-        if not regex and says_nothing(rules := rules_of(text)):
+        compiled = text if regex or not is_lark(text) else from_lark(text)
+        if compiled is None:
+            raise _invalid(at, "is in a form that the engine cannot compile: write its rules as 'root ::= …'")
+        if not regex and says_nothing(rules := rules_of(compiled)):
             raise _invalid(at, "derives no text at all: a rule only leads back to itself")
         if is_ambiguous_regex(text) if regex else is_ambiguous_grammar(rules):
             raise _invalid(at, "repeats what repeats itself: put something between that must stand there")
@@ -220,7 +224,7 @@ class _Judge:
         if count > self.caps.grammar_repetitions:
             many = "too many" if count > _HUGE else str(count)
             raise _over(at, f"asks for {many} repetitions", self.caps.grammar_repetitions)
-        (self.cost.expression if regex else self.cost.grammar)(text, count)
+        (self.cost.expression if regex else self.cost.grammar)(compiled, count)
         self._repeated(at, count)
 
     def _repeated(self, at: Place, count: int) -> None:
@@ -304,8 +308,7 @@ _INDEX: Final = re.compile(r"[0-9]{1,6}")
 _REGEX_TOKEN: Final = re.compile(
     r"\\.|\[\^?(?:\\.?|[^\]\\])*(?:\]|\Z)|[()]|\{(?P<counts>[\d\s,]*)\}|[*+?]+|[^\\\[(){*+?]+|.", re.DOTALL
 )
-# {m}, {m,n}; Lark's ~ m..n; bounds of a schema inside of a grammar
-_GRAMMAR_COUNT: Final = re.compile(r"(?:[{,~:]|\.\.)\s*(\d+)")
+_GRAMMAR_COUNT: Final = re.compile(r"[{,]\s*(\d+)")  # {m}, {m,n}
 
 
 def _at_most(at: Place, number: float, most: int) -> None:

@@ -67,6 +67,13 @@ def text(value: Any, where: str, caps: Caps) -> Any:
     return value
 
 
+def word(value: Any, where: str, caps: Caps) -> Any:
+    """A text that is more than blanks: the engine takes those away, and fails where nothing is left."""
+    if not text(value, where, caps).strip():
+        raise bad_request("invalid_value", f"'{where}' is empty or blank; it must hold a word", field_of(where))
+    return value
+
+
 def long_text(value: Any, where: str, _caps: Caps) -> Any:
     """A text that only the body's size bounds."""
     if not isinstance(value, str):
@@ -175,6 +182,7 @@ _MADE: Final[Mapping[str, Callable[[Any], Check]]] = {
     "integer": lambda bounds: Whole(*bounds),
     "number": lambda bounds: Real(*bounds),
     "texts": texts,
+    "words": lambda most: Listed(word, most),
     "tokens": lambda most: Listed(token, most),
     "biases": lambda most: Mapped(Real(-BIAS_MAX, BIAS_MAX), most, numbered=True),
     "labels": lambda most: Mapped(text, most),

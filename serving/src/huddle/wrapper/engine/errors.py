@@ -81,6 +81,22 @@ _KINDS: Final = (
 _ONE_KIND: Final = "must hold exactly one kind of constraint"
 # By words of the engine's own checks; the first that is found.
 _PHRASES: Final = (
+    (
+        "features not supported by xgrammar",
+        "its schema has a keyword to which the engine cannot hold an answer: multipleOf, uniqueItems, contains, "
+        "patternProperties, propertyNames, or an unusual format",
+    ),
+    (
+        "Failed to transform json schema",
+        "its schema cannot be compiled: a keyword has a value of the wrong kind, or nothing is left that it allows",
+    ),
+    (
+        "Failed to transform regex",
+        "its regular expression cannot be compiled: it must be well-formed, without flags, look-arounds, word "
+        "boundaries and references back",
+    ),
+    ("Failed to transform choices", "its choices cannot be compiled: none may hold an end of line"),
+    ("Invalid grammar specification", "its grammar cannot be compiled: it must be well-formed and have a rule 'root'"),
     ("must not be an empty array", "must not be empty; leave it out instead"),
     ("cannot contain an empty", "must not hold an empty text"),
     ("one kind of ", _ONE_KIND),
@@ -136,7 +152,8 @@ def translate(
         return refusal
     fault = _fault(message, text, route)
     if fault.path is None:
-        reason = f": {fault.kind}" if fault.kind else ""
+        kind = fault.kind or ""
+        reason = f": {kind}" if kind.startswith("its ") else f": something in it {kind}" if kind else ""
         return bad_request("invalid_request", f"the engine does not accept the request{reason}")
     code = _CODES.get(fault.kind or "", "invalid_type" if (fault.kind or "").startswith("must be") else None)
     what = fault.kind or "has a value that the engine does not accept"
@@ -222,6 +239,8 @@ def _fault(message: str, text: str, route: Route) -> _Fault:
     if not path and named:
         path = (named[0],)
     kind = next((kind for phrase, kind in _PHRASES if phrase in own), None)
+    if kind is not None and kind.startswith("its "):  # what follows in the message is the client's
+        path = ()
     if not path and kind == _ONE_KIND:
         path = ("structured_outputs",)
     if not path and kind is None and _GRAMMAR.search(own):

@@ -122,7 +122,7 @@ async def never_reads(abuser: Abuser) -> None:
                 await loop.sock_sendall(connection, abuser.whole(_chat(b"abuse:plain")))
             await asyncio.sleep(0.2)
         async with asyncio.timeout(1):
-            await loop.sock_sendall(connection, abuser.whole(_chat(b"abuse:flood")))
+            await loop.sock_sendall(connection, abuser.whole(_chat(b"abuse:flood", stream=True)))
     await asyncio.sleep(6)
     connection.close()
 
@@ -177,7 +177,7 @@ async def copies(abuser: Abuser) -> None:
 async def crowd(abuser: Abuser) -> None:
     """10,000 idle connections, and 2,000 that never read a long answer: through the gateway's address."""
     held = [await abuser.connect(address=GATEWAY) for _ in range(10_000)]
-    request = abuser.whole(_chat(b"abuse:flood"))
+    request = abuser.whole(_chat(b"abuse:flood", stream=True))
     for _ in range(40):
         held += await _together([abuser.send(request, receive=4096, address=GATEWAY) for _ in range(50)])
     await asyncio.sleep(5)
@@ -201,8 +201,9 @@ ABUSES: dict[str, Callable[[Abuser], Awaitable[None]]] = {
 }
 
 
-def _chat(text: bytes) -> bytes:
-    return b'{"messages":[{"role":"user","content":"' + text + b'"}]}'
+def _chat(text: bytes, *, stream: bool = False) -> bytes:
+    asked = b'"stream":true,' if stream else b""
+    return b"{" + asked + b'"messages":[{"role":"user","content":"' + text + b'"}]}'
 
 
 def _close(connections: list[socket.socket]) -> None:

@@ -1,6 +1,7 @@
 """An engine for `tools/bench/abuse.py`: what a request holds decides how it is answered.
 
-`abuse:silent` is never answered, `abuse:flood` with 64 MiB as fast as they are taken, `abuse:plain` with 30 KB at once;
+`abuse:silent` is never answered, `abuse:flood` with 64 MiB of events as fast as they are taken, `abuse:plain` with 30 KB
+at once;
 all else with an event each 20 ms: for ever, or as many as the second argument says.
 """
 
@@ -14,11 +15,14 @@ import uvloop
 
 _PLAIN = json.dumps({"choices": [{"message": {"content": "a" * 30_000}}]}).encode()
 _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\ntransfer-encoding: chunked\r\n\r\n"
-_EVENT = b'data: {"choices":[{"index":0,"delta":{"content":" word"}}]}\n\n'
+_EVENT = (
+    b'data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"bench",'
+    b'"choices":[{"index":0,"delta":{"content":" word"},"finish_reason":null}]}\n\n'
+)
 _DONE = b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n"
 _FRAMED = b"%x\r\n%b\r\n" % (len(_EVENT), _EVENT)
-_FLOOD = b"10000\r\n" + b"a" * 65_536 + b"\r\n"
-_FLOOD_CHUNKS = 1024
+_FLOOD = b"%x\r\n%b\r\n" % (256 * len(_EVENT), 256 * _EVENT)
+_FLOOD_CHUNKS = 1_600
 
 
 class Engine(asyncio.Protocol):
@@ -68,7 +72,7 @@ class Engine(asyncio.Protocol):
         elif kind.startswith(b"plain"):
             self._plain(_PLAIN)
         elif kind.startswith(b"flood"):
-            self._transport.write(_HEAD % b"application/json")
+            self._transport.write(_HEAD % b"text/event-stream")
             self._flooding = _FLOOD_CHUNKS
             self.resume_writing()
         elif not kind.startswith(b"silent"):

@@ -87,15 +87,18 @@ class StreamMeter:
         The beginning of an unfinished event waits for its end: no reader could act on it before that.
         """
         held, made = self._held, b""
-        if not held and self._are_pieces(data):
+        if not held and self._pieces(data) == len(data):
             return data
         if held and _EVENT_END not in held[-1][-1:] + data:
             _keep(held, data)
             self.size += len(data)
         else:
-            whole, end, partial = (b"".join(held) + data).rpartition(_EVENT_END)
+            data = b"".join(held) + data
+            pieces = 0 if self._dropping else self._pieces(data)
+            made = data[:pieces]
+            whole, end, partial = data[pieces:].rpartition(_EVENT_END)
             if end:
-                made = b"".join(map(self._look, whole.split(_EVENT_END)))
+                made += b"".join(map(self._look, whole.split(_EVENT_END)))
             held[:] = [partial] if partial else []
             self.size = len(partial)
         if self.size > _EVENT_MAX:
@@ -113,19 +116,15 @@ class StreamMeter:
         self.size = 0
         return self._look(partial) if partial else b""
 
-    def _are_pieces(self, data: bytes) -> bool:
-        """Whether this is nothing but events with pieces of text, behind what this stream's events share."""
-        shared = self._shared
+    def _pieces(self, data: bytes) -> int:
+        """Bytes at the beginning that are events with pieces of text, behind what this stream's events share."""
+        shared, at = self._shared, 0
         if shared is None:
             shared = self._shared = self._usual_beginning(data)
-        if shared is None:
-            return False
-        at = 0
-        while data.startswith(shared, at) and (found := _PIECE(data, at + len(shared))):
-            at = found.end()
-            if at == len(data):
-                return True
-        return False
+        if shared is not None:
+            while data.startswith(shared, at) and (found := _PIECE(data, at + len(shared))):
+                at = found.end()
+        return at
 
     def _usual_beginning(self, data: bytes) -> bytes | None:
         """What this stream's events share, if the first says it in the usual order and may say it."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from huddle.headers import REQUEST_ID_HEADER
 from huddle.wrapper.errors import RequestError, upstream_broken, upstream_timeout, upstream_unavailable
 
 _HEAD_BYTES_MAX: Final = 64 * 1024
+_RECEIVED_AT_ONCE: Final = 32 * 1024  # what a client that does not read leaves with us, and not with the engine
 _HEADERS_MAX: Final = 100
 _COPIED_BYTES_MAX: Final = 64 * 1024
 # The engine mostly closes first (vLLM: VLLM_HTTP_TIMEOUT_KEEP_ALIVE, 5 s), and we see it; where it closes just as we
@@ -144,6 +146,8 @@ class UpstreamConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Connected."""
         self._transport = cast("asyncio.Transport", transport)
+        if (own := transport.get_extra_info("socket")) is not None:
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVED_AT_ONCE)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's interface
         """The engine closed, or we did."""

@@ -1,8 +1,7 @@
 """An engine for `tools/bench/abuse.py`: what a request holds decides how it is answered.
 
-`abuse:silent` is never answered, `abuse:flood` with 64 MiB of events as fast as they are taken, `abuse:plain` with 30 KB
-at once;
-all else with an event each 20 ms: for ever, or as many as the second argument says.
+`abuse:silent` is never answered, `abuse:flood` with 64 MiB of events as fast as they are taken, `abuse:plain` with
+30 KB at once; all else with an event each 20 ms: for ever, or as many as the second argument says.
 """
 
 import asyncio

@@ -1,7 +1,6 @@
 """Large bodies are read in turns: nobody waits behind all of somebody else's."""
 
 import asyncio
-import threading
 
 import pytest
 
@@ -20,16 +19,16 @@ class Bench:
     def __init__(self, each: int = 8) -> None:
         self.bench = Workbench(each)
         self.read: list[Holder] = []
-        self.go = threading.Event()
+        self.go = asyncio.Event()
         self.first = asyncio.create_task(self.occupy())
 
     async def occupy(self) -> None:
-        async with self.bench.turn(ALICE, Deadline.after(60)) as run:
-            await run(self.go.wait)
+        async with self.bench.turn(ALICE, Deadline.after(60)):
+            await self.go.wait()
 
     async def ask(self, caller: Holder, wait_s: float = 60) -> None:
-        async with self.bench.turn(caller, Deadline.after(wait_s)) as run:
-            await run(lambda: self.read.append(caller))
+        async with self.bench.turn(caller, Deadline.after(wait_s)):
+            self.read.append(caller)
 
 
 @pytest.mark.anyio
@@ -74,28 +73,3 @@ async def test_the_wait_for_a_turn_is_bounded_and_who_gives_up_is_passed_over() 
     await asyncio.gather(bench.first, stays)
     await bench.ask(ALICE)
     assert bench.read == [BOB, ALICE]
-
-
-@pytest.mark.anyio
-async def test_large_bodies_are_prepared_one_at_a_time_also_when_their_clients_leave() -> None:
-    bench = Workbench(8)
-    inside = most = 0
-
-    def work() -> None:
-        nonlocal inside, most
-        inside += 1
-        most = max(most, inside)
-        threading.Event().wait(0.1)
-        inside -= 1
-
-    async def prepare() -> None:
-        async with bench.turn(ALICE, Deadline.after(60)) as run:
-            await run(work)
-
-    tasks = [asyncio.create_task(prepare()) for _ in range(5)]
-    await asyncio.sleep(0.02)
-    for task in tasks[:2]:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    await prepare()
-    assert most == 1

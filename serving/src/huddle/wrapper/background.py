@@ -54,6 +54,11 @@ class Background:
 
 
 def place(error: BaseException | None) -> str | None:
-    """Where an error was raised. Its text goes into no log: it could quote a request."""
+    """Where an error was raised. Its text goes into no log: it could quote a request.
+
+    One of the process beside (helper_process.py) says it itself.
+    """
+    if isinstance(at := getattr(error, "at", None), str):
+        return at
     frames = traceback.extract_tb(error.__traceback__) if error is not None else None
     return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else None

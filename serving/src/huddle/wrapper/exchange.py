@@ -9,7 +9,7 @@ from enum import UNIQUE, StrEnum, verify
 from typing import Final, Protocol
 
 from huddle.headers import OVERHEAD_HEADER, PROMPT_HASH_HEADER, PROMPT_ID_HEADER, QUEUE_HEADER, REQUEST_ID_HEADER
-from huddle.wrapper import reading
+from huddle.wrapper import preparing, reading
 from huddle.wrapper.access import auth
 from huddle.wrapper.access.admission import Admission
 from huddle.wrapper.access.compilation import Compilations
@@ -19,8 +19,9 @@ from huddle.wrapper.body.prepare import Prepared
 from huddle.wrapper.claims import Admitted, Claims
 from huddle.wrapper.deadline import Deadline
 from huddle.wrapper.engine import errors as engine_errors
-from huddle.wrapper.engine.usage import BytesMeter, PlainMeter, Usage
+from huddle.wrapper.engine.usage import BytesMeter, PlainMeter, Usage, judge_plain
 from huddle.wrapper.errors import RequestError, upstream_broken, upstream_timeout
+from huddle.wrapper.helper_process import HelperProcess
 from huddle.wrapper.http.connection import ClientConnection
 from huddle.wrapper.http.upstream import ResponseHead, UpstreamConnection, UpstreamPool, post_head
 from huddle.wrapper.observability.logs import LogWriter
@@ -28,7 +29,7 @@ from huddle.wrapper.observability.metrics import Metrics, of
 from huddle.wrapper.routes import Route
 from huddle.wrapper.workbench import Workbench
 
-_THREAD_BYTES: Final = 256 * 1024  # a larger body is prepared in a thread, to keep the streams flowing
+_LARGE_BYTES: Final = 256 * 1024  # a larger body is read in the process beside, to keep the streams flowing
 _KEEPALIVE: Final = b": keep-alive\n\n"
 
 
@@ -53,6 +54,7 @@ class ExchangeService(Protocol):
     compilations: Compilations
     pool: UpstreamPool
     workbench: Workbench
+    helper: HelperProcess
 
     def finished(
         self, exchange: "Exchange", how: End, usage: Usage | None, refusal: RequestError | None, now: float
@@ -98,8 +100,8 @@ class Exchange:
         if self._ended:
             return
         try:
-            if self.bytes_in <= _THREAD_BYTES and prepared_at_once(self._body):
-                self._take(self._prepare())
+            if self.bytes_in <= _LARGE_BYTES and prepared_at_once(self._body):
+                self._take(preparing.prepare(self.admitted, self._body))
                 if self._claims.enter_at_once() and (upstream := self.service.pool.take_idle()) is not None:
                     self._send(upstream)
                     return
@@ -112,9 +114,9 @@ class Exchange:
             until = Deadline.after(self.admitted.runtime.config.timeouts.queue_s, self._clock() - self.received)
             if self.prepared is None:
                 asked = self._clock()
-                async with self.service.workbench.turn(self.admitted.caller.holder, until) as run:
+                async with self.service.workbench.turn(self.admitted.caller.holder, until):
                     self.queue_s = self._clock() - asked
-                    prepared = await run(self._prepare)
+                    prepared = await preparing.prepare_beside(self.service.helper, self.admitted, self._body)
                 self._take(prepared)
             waited_from = self._clock()
             await self._claims.enter(until)
@@ -122,12 +124,6 @@ class Exchange:
             self._send(self.service.pool.take_idle() or await self.service.pool.connect())
         except Exception as error:
             self._failed(error)
-
-    def _prepare(self) -> Prepared:
-        """Pure, so that it may run in a thread."""
-        admitted = self.admitted
-        salt = auth.cache_salt(admitted.runtime.cache_salt_secret, admitted.caller)
-        return admitted.runtime.preparer(admitted.caller).prepare(admitted.route, self._body, salt)
 
     def _take(self, prepared: Prepared) -> None:
         self.prepared = prepared
@@ -219,10 +215,10 @@ class Exchange:
             return
         meter = self._meter
         if isinstance(meter, PlainMeter):
-            if meter.size <= _THREAD_BYTES:
+            if meter.size <= _LARGE_BYTES:
                 self._plain(meter)
             else:
-                self._task = self.service.loop.create_task(self._plain_in_thread(meter))
+                self._task = self.service.loop.create_task(self._plain_beside(meter))
             return
         try:
             rest = meter.rest()
@@ -240,9 +236,9 @@ class Exchange:
         except RequestError as broken:
             self._upstream_fault(broken)
 
-    async def _plain_in_thread(self, meter: PlainMeter) -> None:
+    async def _plain_beside(self, meter: PlainMeter) -> None:
         try:
-            answer = await asyncio.to_thread(meter.judged)
+            meter.usage, answer = await self.service.helper.run(judge_plain, meter.judge, body=meter.whole())
         except Exception as error:
             self._failed(error)
         else:

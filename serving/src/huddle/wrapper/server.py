@@ -81,6 +81,7 @@ class Server:
         service.background.close()
         service.abort_all()
         service.pool.close()
+        service.helper.close()
         service.book()
         for server in servers:
             server.close()

@@ -1,22 +1,13 @@
-"""Large bodies are prepared one at a time, in a thread, and between two of them the event loop has as long for itself.
-
-Streams go on beside a thread only where it lets them: what one body may take at once is bounded by `body.effort`, and
-many bodies in a row by the pauses. Callers take turns, so that nobody waits for more than one body of each other.
-"""
+"""Large bodies are prepared one at a time. Callers take turns: nobody waits for more than one body of each other."""
 
 import asyncio
-import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TypeVar
 
 from huddle.wrapper.access.fairness import Holder
 from huddle.wrapper.deadline import Deadline
 from huddle.wrapper.errors import ErrorType, RequestError
-
-T = TypeVar("T")
 
 
 class Workbench:
@@ -24,24 +15,19 @@ class Workbench:
 
     def __init__(self, each: int) -> None:
         self.each = each
-        self._thread = ThreadPoolExecutor(1, "workbench")
         self._taken = False
         self._lines: dict[Holder, deque[asyncio.Future[None]]] = {}  # whose turn is next first
 
     @asynccontextmanager
-    async def turn(
-        self, caller: Holder, until: Deadline
-    ) -> AsyncIterator[Callable[[Callable[[], T]], asyncio.Future[T]]]:
-        """Have the bench, and what runs work on it. Raises `RequestError` (429): the line or the wait is too long."""
+    async def turn(self, caller: Holder, until: Deadline) -> AsyncIterator[None]:
+        """Have the bench. Raises `RequestError` (429): the line or the wait is too long."""
         if self._taken:
             await self._wait(caller, until)
         self._taken = True
-        loop = asyncio.get_running_loop()
-        begun = time.perf_counter()
         try:
-            yield lambda work: loop.run_in_executor(self._thread, work)
+            yield
         finally:
-            loop.call_later(time.perf_counter() - begun, self._pass_on)
+            self._pass_on()
 
     async def _wait(self, caller: Holder, until: Deadline) -> None:
         if len(self._lines.get(caller, ())) >= self.each:

@@ -2,15 +2,12 @@
 
 import json
 import random
-import threading
-from typing import Any
 
 import pytest
 
 from huddle.wrapper.body.effort import MOST_NS, effort_ns, prepared_at_once
 from huddle.wrapper.body.strictjson import parse_object
 from huddle.wrapper.errors import RequestError
-from huddle.wrapper.exchange import Exchange
 from tests.serving.wrapper.conftest import Wrapper
 
 
@@ -56,22 +53,21 @@ def test_f16_what_real_clients_send_is_not(case: str) -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize(("values", "inline"), [(10, True), (20_000, False)])
 async def test_f16_many_values_are_prepared_beside_the_loop_whatever_their_bytes(
-    wrapper: Wrapper, monkeypatch: pytest.MonkeyPatch, values: int, inline: bool
+    wrapper: Wrapper, values: int, inline: bool
 ) -> None:
-    seen: list[bool] = []
-    whole = Exchange._prepare
-
-    def spy(self: Exchange) -> Any:
-        seen.append(threading.current_thread() is threading.main_thread())
-        return whole(self)
-
-    monkeypatch.setattr(Exchange, "_prepare", spy)
     body = listed('"#"', values)
     assert len(body) < 256 * 1024
     assert prepared_at_once(body) == inline
     answer = await wrapper.http.post("/v1/chat/completions", content=body, headers={"content-type": "application/json"})
     assert answer.status_code == 200
-    assert seen == [inline]
+    assert wrapper.service.helper.runs == (not inline)
+
+
+def test_long_expressions_are_judged_beside_the_loop() -> None:
+    body = json.dumps({"structured_outputs": {"regex": "[a-z]x" * 10_000}}).encode()
+    assert effort_ns(body) < MOST_NS
+    assert not prepared_at_once(body)
+    assert prepared_at_once(body[:4_000])
 
 
 @pytest.mark.parametrize("written", ["{}", "[]", "\\u007b\\u007D", '\\"a\\":0'])

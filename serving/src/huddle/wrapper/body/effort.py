@@ -1,17 +1,17 @@
 """How long the JSON of a body would hold the interpreter, estimated from counts: nobody else's stream may wait for it.
 
-`json` parses and writes in C without ever letting another thread in, so a thread does not help against one long parse.
 The costs are the larger of parsing and writing, measured with Python 3.11 on two shared cores; GPU nodes are faster.
 """
 
 from typing import Final
 
 INLINE_NS: Final = 4_000_000
-"""Up to this, a body is prepared on the event loop."""
+"""Up to this, a body is prepared on the event loop; else beside it (helper_process.py)."""
 MOST_NS: Final = 42_000_000
 """Above this, a body is refused: 550,000 token ids, 180,000 texts, 84,000 keys or decimals, 20,000 objects or lists.
 
-Streams stand still for 50 ms at most; a batch of embeddings, 1,000 texts of 500 token ids, is 41 ms by the estimate.
+That is for the others whose large bodies wait for this one. A batch of embeddings, 1,000 texts of 500 token ids, is
+41 ms by the estimate.
 """
 
 _SMALL_BYTES: Final = 4_096  # cannot hold enough of anything
@@ -20,6 +20,8 @@ _QUOTE_NS: Final = 75  # a text has two
 _DECIMAL_NS: Final = 400  # by its point or its exponent; `true` and `false` are taken for one
 _KEY_NS: Final = 400
 _CONTAINER_NS: Final = 2_000  # with what is judged of an object later
+_EXPRESSIONS: Final = (b"pattern", b"regex", b"grammar")
+_EXPRESSION_BYTES: Final = 8 * 1024  # judging one takes 1.3 µs a character
 _BYTES_PER_NS: Final = 2  # in texts; 8 MB take 4 ms to decode
 _ENDLESS: Final = 65  # digits
 _FEW_NUMBERS_BYTES: Final = 64 * 1024
@@ -42,6 +44,8 @@ def effort_ns(body: bytes) -> int:
 
 def prepared_at_once(body: bytes) -> bool:
     """Whether a body takes so little that the event loop does it, whatever its texts hold."""
+    if len(body) > _EXPRESSION_BYTES and any(word in body for word in _EXPRESSIONS):
+        return False
     return effort_ns(body) <= INLINE_NS and most_ns_in_texts(body) <= INLINE_NS
 
 

@@ -264,7 +264,7 @@ class PlainMeter:
     """Holds a plain answer until it is whole, to be judged."""
 
     def __init__(self, judge: Judge) -> None:
-        self._judge = judge
+        self.judge = judge
         self._held: list[bytes] = []
         self.size = 0
         self.usage: Usage | None = None
@@ -281,11 +281,21 @@ class PlainMeter:
         """Nothing: see `judged`."""
         return b""
 
-    def judged(self) -> bytes:
-        """The answer as it goes on; notes its usage. May run in a thread. Raises `RequestError` (502)."""
-        value = decode(b"".join(self._held))
+    def whole(self) -> bytes:
+        """The answer as it came; it is not kept."""
+        whole = b"".join(self._held)
         self._held.clear()
-        if not isinstance(value, dict) or _is_error(value):
-            raise upstream_broken("the engine's answer is not what the route answers")
-        self.usage = usage_of(value)
-        return self._judge.plain(value)
+        return whole
+
+    def judged(self) -> bytes:
+        """The answer as it goes on; notes its usage. Raises `RequestError` (502)."""
+        self.usage, made = judge_plain(self.judge, self.whole())
+        return made
+
+
+def judge_plain(judge: Judge, answer: bytes) -> tuple[Usage | None, bytes]:
+    """The usage that a whole plain answer says, and the answer as it goes on. Raises `RequestError` (502)."""
+    value = decode(answer)
+    if not isinstance(value, dict) or _is_error(value):
+        raise upstream_broken("the engine's answer is not what the route answers")
+    return usage_of(value), judge.plain(value)

@@ -15,7 +15,7 @@ from huddle.headers import REQUEST_ID_HEADER
 from huddle.wrapper.errors import RequestError, upstream_broken, upstream_timeout, upstream_unavailable
 
 _HEAD_BYTES_MAX: Final = 64 * 1024
-_RECEIVED_AT_ONCE: Final = 32 * 1024  # what a client that does not read leaves with us, and not with the engine
+_RECEIVED_AT_ONCE: Final = 64 * 1024  # what an unread answer leaves with us; segments on loopback are as large
 _HEADERS_MAX: Final = 100
 _COPIED_BYTES_MAX: Final = 64 * 1024
 # The engine mostly closes first (vLLM: VLLM_HTTP_TIMEOUT_KEEP_ALIVE, 5 s), and we see it; where it closes just as we

@@ -1,0 +1,133 @@
+"""The process beside: it does what it is asked, says what went wrong without quoting it, and outlives nobody."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from huddle.wrapper.errors import RequestError, bad_request
+from huddle.wrapper.helper_process import HelperError, HelperProcess
+from infra.engine.versions import ROOT
+from tests.serving.wrapper import helper_work
+from tests.serving.wrapper.conftest import Wrapper
+from tests.serving.wrapper.helper_work import doze, fail, refuse, reverse
+from tools.deadlines import scaled
+
+pytestmark = pytest.mark.anyio
+LARGE = {"messages": [{"role": "user", "content": "a" * 300_000}]}
+
+
+@pytest.fixture
+async def helper() -> AsyncIterator[HelperProcess]:
+    made = HelperProcess()
+    yield made
+    made.close()
+
+
+@pytest.fixture(autouse=True)
+def _tests_are_importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))))
+
+
+async def test_it_takes_bytes_and_gives_bytes_in_one_process(helper: HelperProcess) -> None:
+    body = os.urandom(3_000_000)
+    (first, word), made = await helper.run(reverse, "x", body=body)
+    (second, _), _ = await helper.run(reverse, "y", body=b"")
+    assert made == body[::-1]
+    assert (word, first) == ("x", second)
+    assert first != os.getpid()
+
+
+async def test_a_refusal_comes_as_it_was_made(helper: HelperProcess) -> None:
+    with pytest.raises(RequestError) as refused:
+        await helper.run(refuse, body=b"123")
+    assert vars(refused.value) == vars(bad_request("invalid_value", "'a' is 3", "a"))
+
+
+async def test_a_fault_says_where_and_quotes_nothing(helper: HelperProcess) -> None:
+    with pytest.raises(HelperError) as failed:
+        await helper.run(fail, body=b"a secret")
+    assert failed.value.at.startswith("KeyError ")
+    assert Path(helper_work.__file__).name in failed.value.at
+    assert "secret" not in failed.value.at
+
+
+async def test_one_piece_of_work_at_a_time_also_when_who_asked_leaves(helper: HelperProcess) -> None:
+    await helper.run(doze, 0.0, body=b"")
+    left = asyncio.create_task(helper.run(doze, 0.3, body=b""))
+    await asyncio.sleep(0.05)
+    left.cancel()
+    begun = time.monotonic()
+    ended, _ = await helper.run(doze, 0.0, body=b"")
+    assert ended - begun > 0.2
+
+
+async def test_one_that_was_killed_fails_one_request_and_comes_again(helper: HelperProcess) -> None:
+    (pid, _), _ = await helper.run(reverse, "x", body=b"")
+    under_way = asyncio.create_task(helper.run(doze, 60.0, body=b""))
+    await asyncio.sleep(0.1)
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(HelperError):
+        await under_way
+    (again, _), _ = await helper.run(reverse, "x", body=b"")
+    assert again != pid
+
+
+async def test_it_goes_when_there_is_nothing_to_do() -> None:
+    helper = HelperProcess(idle_s=0.05)
+    (pid, _), _ = await helper.run(reverse, "x", body=b"")
+    for _ in range(200):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+                await asyncio.sleep(0.05)
+                continue
+        return
+    pytest.fail("it is still there")
+
+
+KILLED = """
+import asyncio, os
+from huddle.wrapper.helper_process import HelperProcess
+from tests.serving.wrapper.helper_work import reverse
+
+async def main():
+    (pid, _), _ = await HelperProcess().run(reverse, "x", body=b"")
+    print(pid, flush=True)
+    os.kill(os.getpid(), 9)
+
+asyncio.run(main())
+"""
+
+
+def test_it_does_not_outlive_who_started_it() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED], capture_output=True, text=True, timeout=scaled(60), check=False
+    )
+    pid = int(done.stdout)
+    end = time.monotonic() + scaled(10)
+    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+async def test_a_large_body_is_prepared_there(wrapper: Wrapper) -> None:
+    answer = await wrapper.chat(**LARGE)
+    assert answer.status_code == 200
+    assert wrapper.service.helper.runs
+    assert json.loads(wrapper.engine.requests[-1].body)["messages"][-1] == LARGE["messages"][-1]
+    refused = await wrapper.chat(**LARGE, temperature="hot")
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "temperature")
+
+
+async def test_a_small_one_is_not(wrapper: Wrapper) -> None:
+    assert (await wrapper.chat()).status_code == 200
+    assert not wrapper.service.helper.runs

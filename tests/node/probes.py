@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import time
@@ -34,14 +35,18 @@ def main_pid(node: Node, unit: str) -> int:
     return int(node.shell.out(f"systemctl show --value --property=MainPID {unit}"))
 
 
+def chat(node: Node, model: str, options: str, **fields: Any) -> str:
+    """What curl says of a chat with the node's own key."""
+    address = f"http://{node.of.address}:{node.plan.serving.wrapper_port}/v1/chat/completions"
+    body = {"model": model, "max_tokens": 1, "messages": [{"role": "user", "content": "x"}], **fields}
+    key = '"X-Backend-Key: $(cat /etc/huddle/credentials/backend_key)"'
+    asked = f"curl -sS -m 60 {options} -H {key} -H 'Content-Type: application/json' -d @- {address}"
+    return node.shell.out(asked, stdin=json.dumps(body))
+
+
 def prompt_hash(node: Node, model: str) -> str:
     """Of the system prompt that an answer was given with."""
-    address = f"http://{node.of.address}:{node.plan.serving.wrapper_port}/v1/chat/completions"
-    body = f'{{"model": "{model}", "max_tokens": 1, "messages": [{{"role": "user", "content": "x"}}]}}'
-    key = '"X-Backend-Key: $(cat /etc/huddle/credentials/backend_key)"'
-    said = node.shell.out(
-        f"curl -sS -m 30 -o /dev/null -D - -H {key} -H 'Content-Type: application/json' -d @- {address}", stdin=body
-    )
+    said = chat(node, model, "-o /dev/null -D -")
     headers = dict(line.lower().partition(": ")[::2] for line in said.splitlines() if ": " in line)
     return headers["x-huddle-prompt-sha256"]
 

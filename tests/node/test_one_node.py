@@ -76,6 +76,13 @@ def test_first_bundle_serves(node: Node, first: Bundle) -> None:
         assert node.serves(model.name)
 
 
+def test_a_large_body_is_read_beside_the_wrapper(node: Node, first: Bundle) -> None:
+    """In a process that its unit lets it have. The body is wrong, so that the engine is not asked."""
+    said = probes.chat(node, "hl", "", temperature="hot", messages=[{"role": "user", "content": "x" * 300_000}])
+    assert json.loads(said)["error"]["param"] == "temperature"
+    assert "huddle.wrapper.helper_process" in node.shell.out("ps -e -o args")
+
+
 def test_the_same_bundle_again_changes_nothing(node: Node, first: Bundle) -> None:
     """The same bundle again: no service is restarted."""
     before = invocations(node)

@@ -60,6 +60,13 @@ def test_every_folder_with_a_lab_s_tests_is_in_the_table_and_the_makefile_has_a_
         assert f"\n{lab.name}-lab:" in makefile
 
 
+def test_what_a_lab_leaves_out_is_another_s() -> None:
+    others = {tests for lab in LABS for tests in lab.tests}
+    for lab in LABS:
+        for left in lab.without:
+            assert left in others - set(lab.tests)
+
+
 def test_ci_runs_the_tests_and_the_labs_of_the_change_the_night_runs_all() -> None:
     script = (ROOT / ".ci" / "run").read_text().splitlines()
     made = [line.removeprefix("make ") for line in script if line.startswith("make ")]

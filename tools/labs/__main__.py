@@ -64,6 +64,7 @@ def run_all(labs: Sequence[Lab], workers: str, within_s: float = float("inf")) -
 def _run(lab: Lab, workers: str) -> str:
     passed = progress.file_of(lab)
     words = ["-m", "pytest", "-p", "tools.labs.resume", "--passed", str(passed), "-m", SELECTED, *lab.tests]
+    words += [f"--ignore={other}" for other in lab.without]
     process = subprocess.Popen([sys.executable, *words, "-n", workers, "--dist", "loadfile"], cwd=ROOT)
     try:
         code = process.wait()

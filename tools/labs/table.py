@@ -21,6 +21,8 @@ class Lab(BaseModel):
     """The row's key in the table."""
     title: str = Field(alias="is")
     tests: tuple[str, ...]
+    without: tuple[str, ...] = ()
+    """What lies in `tests` and is another lab's."""
     minutes: int
     paths: tuple[str, ...]
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import json
 import os
 import signal
@@ -10,10 +11,12 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
+import huddle
 from huddle.wrapper.errors import RequestError, bad_request
 from huddle.wrapper.helper_process import HelperError, HelperProcess
 from infra.engine.versions import ROOT
@@ -94,6 +97,65 @@ async def test_it_goes_when_there_is_nothing_to_do() -> None:
     pytest.fail("it is still there")
 
 
+async def test_one_that_died_while_it_waited_costs_nobody_anything(helper: HelperProcess) -> None:
+    (pid, _), _ = await helper.run(reverse, "x", body=b"")
+    os.kill(pid, signal.SIGKILL)
+    (again, _), _ = await helper.run(reverse, "x", body=b"123")
+    assert again != pid
+
+
+async def test_one_that_hangs_is_ended() -> None:
+    helper = HelperProcess(longest_s=scaled(2))
+    with pytest.raises(HelperError, match="TimeoutError"):
+        await helper.run(doze, 600.0, body=b"")
+    assert (await helper.run(reverse, "x", body=b"12"))[1] == b"21"
+    helper.close()
+    with pytest.raises(HelperError):
+        await helper.run(reverse, "x", body=b"")
+
+
+async def test_what_has_not_begun_is_not_done_when_who_asked_leaves(helper: HelperProcess) -> None:
+    await helper.run(reverse, "x", body=b"")
+    tasks = [asyncio.create_task(helper.run(doze, 0.2, body=b"")) for _ in range(50)]
+    await asyncio.sleep(0.05)
+    for task in tasks:
+        task.cancel()
+    begun = time.monotonic()
+    ended, _ = await helper.run(doze, 0.0, body=b"")
+    assert ended - begun < 5
+
+
+async def test_a_refusal_that_nobody_waits_for_is_not_printed(
+    helper: HelperProcess, capfd: pytest.CaptureFixture[str]
+) -> None:
+    await helper.run(reverse, "x", body=b"")
+    unseen: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unseen.append(context))
+    for work in (refuse, fail):
+        left = asyncio.create_task(helper.run(work, body=b"the client's words"))
+        await asyncio.sleep(0)
+        left.cancel()
+        await helper.run(reverse, "x", body=b"")
+    del left
+    gc.collect()
+    assert not unseen
+    assert "words" not in "".join(capfd.readouterr())
+
+
+def test_it_finds_the_package_where_the_wrapper_found_it(tmp_path: Path) -> None:
+    """On a node that is `sys.path` only."""
+    (tmp_path / "huddle").symlink_to(Path(huddle.__file__).parent)
+    (tmp_path / "where.py").write_text("import huddle\ndef am_i(body): return huddle.__file__, b''\n")
+    script = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import asyncio, where; "
+        "from huddle.wrapper.helper_process import HelperProcess; "
+        "print(asyncio.run(HelperProcess().run(where.am_i, body=b''))[0])"
+    )
+    words = [sys.executable, "-c", script]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=scaled(60), check=False)
+    assert done.stdout.strip() == str(tmp_path / "huddle" / "__init__.py"), done.stderr
+
+
 KILLED = """
 import asyncio, os
 from huddle.wrapper.helper_process import HelperProcess
@@ -122,7 +184,7 @@ def test_it_does_not_outlive_who_started_it() -> None:
 async def test_a_large_body_is_prepared_there(wrapper: Wrapper) -> None:
     answer = await wrapper.chat(**LARGE)
     assert answer.status_code == 200
-    assert wrapper.service.helper.runs
+    assert wrapper.service.workbench.helper.runs
     assert json.loads(wrapper.engine.requests[-1].body)["messages"][-1] == LARGE["messages"][-1]
     refused = await wrapper.chat(**LARGE, temperature="hot")
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "temperature")
@@ -130,4 +192,4 @@ async def test_a_large_body_is_prepared_there(wrapper: Wrapper) -> None:
 
 async def test_a_small_one_is_not(wrapper: Wrapper) -> None:
     assert (await wrapper.chat()).status_code == 200
-    assert not wrapper.service.helper.runs
+    assert not wrapper.service.workbench.helper.runs

@@ -21,7 +21,6 @@ from huddle.wrapper.deadline import Deadline
 from huddle.wrapper.engine import errors as engine_errors
 from huddle.wrapper.engine.usage import BytesMeter, PlainMeter, Usage, judge_plain
 from huddle.wrapper.errors import RequestError, upstream_broken, upstream_timeout
-from huddle.wrapper.helper_process import HelperProcess
 from huddle.wrapper.http.connection import ClientConnection
 from huddle.wrapper.http.upstream import ResponseHead, UpstreamConnection, UpstreamPool, post_head
 from huddle.wrapper.observability.logs import LogWriter
@@ -54,7 +53,7 @@ class ExchangeService(Protocol):
     compilations: Compilations
     pool: UpstreamPool
     workbench: Workbench
-    helper: HelperProcess
+    answers: Workbench
 
     def finished(
         self, exchange: "Exchange", how: End, usage: Usage | None, refusal: RequestError | None, now: float
@@ -116,7 +115,7 @@ class Exchange:
                 asked = self._clock()
                 async with self.service.workbench.turn(self.admitted.caller.holder, until):
                     self.queue_s = self._clock() - asked
-                    prepared = await preparing.prepare_beside(self.service.helper, self.admitted, self._body)
+                    prepared = await preparing.prepare_beside(self.service.workbench.helper, self.admitted, self._body)
                 self._take(prepared)
             waited_from = self._clock()
             await self._claims.enter(until)
@@ -237,8 +236,10 @@ class Exchange:
             self._upstream_fault(broken)
 
     async def _plain_beside(self, meter: PlainMeter) -> None:
+        bench, admitted = self.service.answers, self.admitted
         try:
-            meter.usage, answer = await self.service.helper.run(judge_plain, meter.judge, body=meter.whole())
+            async with bench.turn(admitted.caller.holder, Deadline.after(admitted.runtime.config.timeouts.total_s)):
+                meter.usage, answer = await bench.helper.run(judge_plain, meter.judge, body=meter.whole())
         except Exception as error:
             self._failed(error)
         else:

@@ -81,7 +81,8 @@ class Server:
         service.background.close()
         service.abort_all()
         service.pool.close()
-        service.helper.close()
+        service.workbench.helper.close()
+        service.answers.helper.close()
         service.book()
         for server in servers:
             server.close()

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import secrets
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,7 +27,6 @@ from huddle.wrapper.engine.probe import EngineProbe
 from huddle.wrapper.engine.usage import Usage
 from huddle.wrapper.errors import RequestError, malformed
 from huddle.wrapper.exchange import End, Exchange
-from huddle.wrapper.helper_process import HelperProcess
 from huddle.wrapper.http.connection import ClientConnection, ClientTimeouts
 from huddle.wrapper.http.http1 import Head, HttpLimits
 from huddle.wrapper.http.ledger import Ledger
@@ -82,7 +82,7 @@ class WrapperService:
         )
         self._context_lengths: dict[str, int] = {}
         self.workbench = Workbench(runtime.bench)
-        self.helper = HelperProcess()
+        self.answers = Workbench(sys.maxsize)  # places at the engine bound them already
         self.turns = Turns(self.loop)
         self.ledger = Ledger(*runtime.memory)
         self._seats: Seats[ClientConnection] = Seats(*runtime.seats)

@@ -1,4 +1,7 @@
-"""Large bodies are prepared one at a time. Callers take turns: nobody waits for more than one body of each other."""
+"""Large bodies are read one at a time, and so are large answers. Callers take turns.
+
+Nobody waits for more than one body of each other, nor for somebody else's answers with a body.
+"""
 
 import asyncio
 from collections import deque
@@ -8,6 +11,7 @@ from contextlib import asynccontextmanager
 from huddle.wrapper.access.fairness import Holder
 from huddle.wrapper.deadline import Deadline
 from huddle.wrapper.errors import ErrorType, RequestError
+from huddle.wrapper.helper_process import HelperProcess
 
 
 class Workbench:
@@ -15,6 +19,7 @@ class Workbench:
 
     def __init__(self, each: int) -> None:
         self.each = each
+        self.helper = HelperProcess()
         self._taken = False
         self._lines: dict[Holder, deque[asyncio.Future[None]]] = {}  # whose turn is next first
 

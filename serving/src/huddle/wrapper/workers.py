@@ -66,15 +66,15 @@ def supervise(count: int, serve: Serve, notifier: Notifier) -> int:
             start(worker)
         pid, status = os.waitpid(-1, os.WNOHANG) if children else (0, 0)
         if pid:
-            worker = children.pop(pid)
-            if stopping:
+            ended = children.pop(pid, None)
+            if stopping or ended is None:  # or a killed worker's helper: they come to a container's first process
                 continue
             if listening < count:
                 failed = True
                 pass_on(signal.SIGTERM, None)
             else:
-                print(f"huddle: worker {worker} ended with status {status}; restarting", file=sys.stderr)  # noqa: T201
-                due[worker] = now + _RESTART_PAUSE_S
+                print(f"huddle: worker {ended} ended with status {status}; restarting", file=sys.stderr)  # noqa: T201
+                due[ended] = now + _RESTART_PAUSE_S
             continue
         if listening < count:
             listening += _newly_listening(read_end)

@@ -60,14 +60,19 @@ async def test_f16_many_values_are_prepared_beside_the_loop_whatever_their_bytes
     assert prepared_at_once(body) == inline
     answer = await wrapper.http.post("/v1/chat/completions", content=body, headers={"content-type": "application/json"})
     assert answer.status_code == 200
-    assert wrapper.service.helper.runs == (not inline)
+    assert wrapper.service.workbench.helper.runs == (not inline)
 
 
-def test_long_expressions_are_judged_beside_the_loop() -> None:
-    body = json.dumps({"structured_outputs": {"regex": "[a-z]x" * 10_000}}).encode()
+@pytest.mark.parametrize(
+    ("key", "most"), [("regex", 8_192), ("pattern", 8_192), ('"grammar"', 1_024), ("\\u0070attern", 1_024)]
+)
+def test_long_expressions_are_judged_beside_the_loop(key: str, most: int) -> None:
+    """However their names are written."""
+    body = b'{"structured_outputs":{"' + key.strip('"').encode() + b'":"' + b"[a-z]x" * 5_000 + b'"}}'
     assert effort_ns(body) < MOST_NS
     assert not prepared_at_once(body)
-    assert prepared_at_once(body[:4_000])
+    assert not prepared_at_once(body[: most + 1])
+    assert prepared_at_once(body[:most])
 
 
 @pytest.mark.parametrize("written", ["{}", "[]", "\\u007b\\u007D", '\\"a\\":0'])

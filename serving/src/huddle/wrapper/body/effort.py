@@ -20,7 +20,10 @@ _QUOTE_NS: Final = 75  # a text has two
 _DECIMAL_NS: Final = 400  # by its point or its exponent; `true` and `false` are taken for one
 _KEY_NS: Final = 400
 _CONTAINER_NS: Final = 2_000  # with what is judged of an object later
-_EXPRESSIONS: Final = (b"pattern", b"regex", b"grammar")
+_GRAMMARS: Final = (b'"grammar"', rb"\u005", rb"\u006", rb"\u007")
+"""Or letters in escapes, which may be that word or one of the next."""
+_GRAMMAR_BYTES: Final = 1024  # judging one takes up to the square of its length: 7 KB 50 ms
+_EXPRESSIONS: Final = (b"pattern", b"regex")
 _EXPRESSION_BYTES: Final = 8 * 1024  # judging one takes 1.3 µs a character
 _BYTES_PER_NS: Final = 2  # in texts; 8 MB take 4 ms to decode
 _ENDLESS: Final = 65  # digits
@@ -44,6 +47,8 @@ def effort_ns(body: bytes) -> int:
 
 def prepared_at_once(body: bytes) -> bool:
     """Whether a body takes so little that the event loop does it, whatever its texts hold."""
+    if len(body) > _GRAMMAR_BYTES and any(word in body for word in _GRAMMARS):
+        return False
     if len(body) > _EXPRESSION_BYTES and any(word in body for word in _EXPRESSIONS):
         return False
     return effort_ns(body) <= INLINE_NS and most_ns_in_texts(body) <= INLINE_NS

@@ -151,7 +151,7 @@ def translate(
     if (refusal := _too_long(message)) is not None:
         return refusal
     fault = _fault(message, text, route)
-    if fault.path is None:
+    if fault.path is None or (fault.kind or "").startswith("its "):
         kind = fault.kind or ""
         reason = f": {kind}" if kind.startswith("its ") else f": something in it {kind}" if kind else ""
         return bad_request("invalid_request", f"the engine does not accept the request{reason}")
@@ -239,8 +239,6 @@ def _fault(message: str, text: str, route: Route) -> _Fault:
     if not path and named:
         path = (named[0],)
     kind = next((kind for phrase, kind in _PHRASES if phrase in own), None)
-    if kind is not None and kind.startswith("its "):  # what follows in the message is the client's
-        path = ()
     if not path and kind == _ONE_KIND:
         path = ("structured_outputs",)
     if not path and kind is None and _GRAMMAR.search(own):

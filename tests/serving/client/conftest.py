@@ -81,7 +81,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
             until(lambda: '"listening"' in log.read_text() or process.poll() is not None, "the wrapper listens")
             listening = next(line for line in log.read_text().splitlines() if '"listening"' in line)
             port = int(yaml.safe_load(listening)["listen"].rpartition(":")[2])
-            until(lambda: httpx.get(f"http://127.0.0.1:{port}/ready").status_code == 200, "the wrapper is ready")
+            until(
+                lambda: httpx.get(f"http://127.0.0.1:{port}/ready", timeout=scaled(10)).status_code == 200,
+                "the wrapper is ready",
+            )
             yield Endpoint(engine, port, key, log)
     finally:
         loop.call_soon_threadsafe(loop.stop)

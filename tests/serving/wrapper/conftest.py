@@ -63,7 +63,7 @@ class Wrapper:
     def client(self, key: str) -> httpx.AsyncClient:
         """Somebody who comes with a key of a product, not through the gateway."""
         headers = {"authorization": f"Bearer {key}"}
-        return httpx.AsyncClient(base_url=f"http://127.0.0.1:{self.port}", headers=headers)
+        return httpx.AsyncClient(base_url=f"http://127.0.0.1:{self.port}", headers=headers, timeout=scaled(10))
 
     async def chat(self, **fields: Any) -> httpx.Response:
         headers = fields.pop("headers", {})

@@ -130,7 +130,7 @@ async def test_sigterm_under_200_streams_truncates_none(tmp_path: Path) -> None:
             with pytest.raises(httpx.ConnectError):  # closed to new connections while the old streams run
                 async with asyncio.timeout(scaled(30)):
                     while True:
-                        async with httpx.AsyncClient() as other:
+                        async with httpx.AsyncClient(timeout=scaled(10)) as other:
                             await other.get(f"http://127.0.0.1:{program.port}/health")
             assert program.process.returncode is None
             answers = await asyncio.gather(*streams)
@@ -207,7 +207,7 @@ async def test_sighup_reloads_without_dropping_a_stream(tmp_path: Path) -> None:
 async def test_metrics_have_an_address_of_their_own(tmp_path: Path) -> None:
     async with fake_engine() as engine, running(tmp_path, engine) as program:
         assert (await program.http.post("/v1/chat/completions", json=CHAT)).status_code == 200
-        async with httpx.AsyncClient() as http, asyncio.timeout(scaled(30)):
+        async with httpx.AsyncClient(timeout=scaled(10)) as http, asyncio.timeout(scaled(30)):
             text = ""
             while "huddle_wrapper_overhead_seconds_count 1.0" not in text:  # ended requests are booked a moment later
                 text = (await http.get(f"http://127.0.0.1:{program.metrics_port}/metrics")).text
@@ -238,14 +238,14 @@ async def test_workers_share_the_port_and_a_dead_one_is_replaced(tmp_path: Path)
             while not await answers(f"http://127.0.0.1:{program.metrics_port}/metrics"):  # worker 0's own
                 await asyncio.sleep(0.05)
         for _ in range(10):
-            async with httpx.AsyncClient(headers={"x-backend-key": BACKEND_KEY}) as http:
+            async with httpx.AsyncClient(headers={"x-backend-key": BACKEND_KEY}, timeout=scaled(10)) as http:
                 answer = await http.post(f"http://127.0.0.1:{program.port}/v1/chat/completions", json=CHAT)
                 assert answer.status_code == 200
         assert await program.stop() == 0
 
 
 async def answers(url: str) -> bool:
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(timeout=scaled(10)) as http:
         try:
             return (await http.get(url)).status_code == 200
         except httpx.TransportError:

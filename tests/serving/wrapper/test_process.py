@@ -163,7 +163,7 @@ class TestLogs:
                 assert (await program.http.post("/v1/chat/completions", json=CHAT)).status_code == 200
                 assert str(Path(f"/proc/{program.process.pid}/fd/2").readlink()) == "/dev/null"
                 dropped = ""
-                async with httpx.AsyncClient() as http, asyncio.timeout(scaled(30)):
+                async with httpx.AsyncClient(timeout=scaled(10)) as http, asyncio.timeout(scaled(30)):
                     while "huddle_wrapper_log_lines_dropped_total 3.0" not in dropped:
                         dropped = (await http.get(f"http://127.0.0.1:{program.metrics_port}/metrics")).text
             finally:
@@ -273,7 +273,7 @@ async def test_idle_connections_do_not_keep_a_scraper_out(tmp_path: Path) -> Non
     async with fake_engine() as engine, running(tmp_path, engine) as program:
         held = [await asyncio.open_connection("127.0.0.1", program.metrics_port) for _ in range(40)]
         held[-1][1].write(b"GET /metrics HTTP/1.1\r\n")  # a head that never ends
-        async with httpx.AsyncClient() as http:
+        async with httpx.AsyncClient(timeout=scaled(10)) as http:
             answer = await http.get(f"http://127.0.0.1:{program.metrics_port}/metrics")
         assert answer.status_code == 200
         async with asyncio.timeout(scaled(30)):

@@ -303,7 +303,7 @@ async def test_unix_sockets_on_both_sides(tmp_path: Path) -> None:
     listening = listen(f"unix:{tmp_path}/wrapper.sock", shared=False)
     front = await asyncio.get_running_loop().create_unix_server(lambda: ClientConnection(service), sock=listening)
     transport = httpx.AsyncHTTPTransport(uds=f"{tmp_path}/wrapper.sock")
-    async with httpx.AsyncClient(transport=transport, base_url="http://huddle") as client:
+    async with httpx.AsyncClient(transport=transport, base_url="http://huddle", timeout=scaled(10)) as client:
         body = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "stream": True}
         answer = await client.post("/v1/chat/completions", json=body)
     assert answer.content == stream_bytes(5, usage=False)

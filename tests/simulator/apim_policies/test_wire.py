@@ -140,7 +140,7 @@ def wrapper_log(line: Wire) -> list[dict[str, Any]]:
 
 
 async def test_nobody_gets_past_the_gateway(line: Wire) -> None:
-    async with httpx.AsyncClient(base_url=line.direct) as direct:
+    async with httpx.AsyncClient(base_url=line.direct, timeout=scaled(10)) as direct:
         for headers in ({}, {HEADER: KEY}, {"Authorization": f"Bearer {KEY}"}, {"X-Huddle-Product": "developers"}):
             assert (await direct.post("/v1/chat/completions", json=chat(), headers=headers)).status_code == 401
 

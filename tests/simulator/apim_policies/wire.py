@@ -110,7 +110,7 @@ def _clock() -> float:
 
 
 async def _ready(direct: str, process: asyncio.subprocess.Process) -> None:
-    async with asyncio.timeout(scaled(60)), httpx.AsyncClient() as http:
+    async with asyncio.timeout(scaled(60)), httpx.AsyncClient(timeout=scaled(10)) as http:
         while process.returncode is None:
             try:
                 if (await http.get(f"{direct}/ready")).status_code == 200:

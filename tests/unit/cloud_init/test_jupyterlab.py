@@ -59,7 +59,7 @@ def server(token: Path, port: int, tmp_path_factory: pytest.TempPathFactory) -> 
             assert process.poll() is None, said
             assert time.monotonic() < end, said
             try:
-                httpx.get(f"{address}/api", trust_env=False)
+                httpx.get(f"{address}/api", trust_env=False, timeout=scaled(10))
                 break
             except httpx.TransportError:
                 time.sleep(0.2)
@@ -74,13 +74,15 @@ def server(token: Path, port: int, tmp_path_factory: pytest.TempPathFactory) -> 
 def test_without_the_token_nothing_is_answered(server: str, wrong: str | None) -> None:
     headers = {"Authorization": wrong} if wrong else {}
     for path in ("/api/status", "/api/contents", "/api/terminals"):
-        assert httpx.get(f"{server}{path}", headers=headers, trust_env=False).status_code == 403, path
+        assert httpx.get(f"{server}{path}", headers=headers, trust_env=False, timeout=scaled(10)).status_code == 403, (
+            path
+        )
 
 
 def test_the_nodes_token_opens_it(server: str, token: Path) -> None:
     """As a person types it: what the file says, without a line's end."""
     headers = {"Authorization": f"token {token.read_text(encoding='utf-8').strip()}"}
-    answer = httpx.get(f"{server}/api/status", headers=headers, trust_env=False)
+    answer = httpx.get(f"{server}/api/status", headers=headers, trust_env=False, timeout=scaled(10))
     assert answer.status_code == 200, answer.text
     assert "kernels" in answer.json()
 

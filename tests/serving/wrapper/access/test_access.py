@@ -10,6 +10,7 @@ from huddle.wrapper.config import ConfigError, ProductConfig
 from huddle.wrapper.http.http1 import Head
 from tests.serving.wrapper.conftest import BACKEND_KEY, MakeWrapper, Wrapper
 from tests.serving.wrapper.fake_engine import MODEL
+from tools.deadlines import scaled
 
 pytestmark = pytest.mark.anyio
 
@@ -83,7 +84,7 @@ async def test_methods(wrapper: Wrapper, method: str) -> None:
 
 async def test_health_and_readiness_need_no_key(make_wrapper: MakeWrapper) -> None:
     wrapper = await make_wrapper()
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{wrapper.port}") as nobody:
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{wrapper.port}", timeout=scaled(10)) as nobody:
         assert (await nobody.get("/health")).json() == {"status": "ok"}
         await wrapper.until(lambda: wrapper.service.probe.problem is None)
         assert (await nobody.get("/ready")).status_code == 200
@@ -108,7 +109,7 @@ async def test_models_are_those_of_the_product(make_wrapper: MakeWrapper) -> Non
     whole = (await wrapper.http.get("/v1/models")).json()
     assert [card["id"] for card in whole["data"]] == ["a", "b"]
     async with httpx.AsyncClient(
-        base_url=f"http://127.0.0.1:{wrapper.port}", headers={"authorization": f"Bearer {key}"}
+        base_url=f"http://127.0.0.1:{wrapper.port}", headers={"authorization": f"Bearer {key}"}, timeout=scaled(10)
     ) as alice:
         assert [card["id"] for card in (await alice.get("/v1/models")).json()["data"]] == ["b"]
         assert (await alice.post("/v1/chat/completions", json={**CHAT, "model": "a"})).status_code == 404
@@ -128,7 +129,7 @@ async def test_the_product_header_counts_only_beside_the_backend_key(make_wrappe
     assert answer.headers["x-huddle-prompt-id"] == "gold+test-prompt"
     assert wrapper.engine.completions[-1].json["messages"][0]["content"].startswith("Gold prompt.\n\n")
     assert (await wrapper.chat(headers={"x-huddle-product": "none"})).status_code == 403
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{wrapper.port}") as client:
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{wrapper.port}", timeout=scaled(10)) as client:
         headers = {"authorization": f"Bearer {key}", "x-huddle-product": "gold", "x-huddle-tenant": "bob"}
         answer = await client.post("/v1/chat/completions", json=CHAT, headers=headers)
         assert answer.headers["x-huddle-prompt-id"] == "test-prompt"
@@ -165,7 +166,9 @@ async def test_tenants_have_salts_of_their_own(make_wrapper: MakeWrapper) -> Non
     ],
 )
 async def test_no_or_wrong_keys(wrapper: Wrapper, headers: dict[str, str]) -> None:
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{wrapper.port}", headers=headers) as client:
+    async with httpx.AsyncClient(
+        base_url=f"http://127.0.0.1:{wrapper.port}", headers=headers, timeout=scaled(10)
+    ) as client:
         for path in ("/v1/chat/completions", f"/v1/chat/completions?key={BACKEND_KEY}&x-backend-key={BACKEND_KEY}"):
             answer = await client.post(path, json=CHAT)
             assert answer.status_code == 401
@@ -179,7 +182,7 @@ async def test_keys_and_prompts_are_never_written_down(make_wrapper: MakeWrapper
     key, digest = new_key()
     wrapper = await make_wrapper(prompt=f"prompt {canary}", products={"t": {"keys": [{"name": "a", "sha256": digest}]}})
     base = f"http://127.0.0.1:{wrapper.port}"
-    async with httpx.AsyncClient(base_url=base) as client:
+    async with httpx.AsyncClient(base_url=base, timeout=scaled(10)) as client:
         for headers in (
             {"x-backend-key": f"{canary}-{canary}"},
             {"authorization": f"Bearer {canary}"},

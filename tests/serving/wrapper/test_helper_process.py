@@ -22,6 +22,7 @@ from huddle.wrapper.helper_process import HelperError, HelperProcess
 from infra.engine.versions import ROOT
 from tests.serving.wrapper import helper_work
 from tests.serving.wrapper.conftest import Wrapper
+from tests.serving.wrapper.fake_engine import Received, Reply
 from tests.serving.wrapper.helper_work import doze, fail, refuse, reverse
 from tools.deadlines import scaled
 
@@ -188,6 +189,17 @@ async def test_a_large_body_is_prepared_there(wrapper: Wrapper) -> None:
     assert json.loads(wrapper.engine.requests[-1].body)["messages"][-1] == LARGE["messages"][-1]
     refused = await wrapper.chat(**LARGE, temperature="hot")
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "temperature")
+
+
+async def test_a_large_answer_is_judged_in_another(wrapper: Wrapper) -> None:
+    async def script(_request: Received, reply: Reply) -> None:
+        await reply.json({"id": "x", "choices": [{"index": 0, "text": "b" * 300_000}], "secret": "c"})
+
+    wrapper.engine.script = script
+    answer = await wrapper.chat()
+    assert answer.json() == {"id": "x", "choices": [{"index": 0, "text": "b" * 300_000}]}
+    assert wrapper.service.answers.helper.runs
+    assert not wrapper.service.workbench.helper.runs
 
 
 async def test_a_small_one_is_not(wrapper: Wrapper) -> None:

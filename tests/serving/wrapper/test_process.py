@@ -42,6 +42,26 @@ class TestSigtermIsNeverLost:
             await until(lambda: "restarting" in (tmp_path / "log").read_text())
             assert await program.stop() == 0
 
+    async def test_nor_by_a_child_that_is_no_worker(self, tmp_path: Path) -> None:
+        """A killed worker's own child comes to the supervisor where that is the first process of a container."""
+        script = """
+import os, signal, sys, time
+from huddle.wrapper import workers
+from huddle.wrapper.observability.notify import Notifier
+if not os.fork():
+    os._exit(0)
+class Told(Notifier):
+    def ready(self, text):
+        os.kill(os.getpid(), signal.SIGTERM)
+def serve(worker, listens):
+    listens()
+    time.sleep(600)
+sys.exit(workers.supervise(2, serve, Told("")))
+"""
+        words = [sys.executable, "-c", script]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=scaled(60), check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+
     async def test_while_the_workers_start(self, tmp_path: Path) -> None:
         """A worker that was forked after the signal never heard of it."""
         script = """

@@ -2,6 +2,7 @@
 
 import pytest
 
+from huddle.wrapper.engine import answers, usage
 from huddle.wrapper.engine.answers import Judge
 from huddle.wrapper.engine.usage import StreamMeter, VectorsMeter
 from huddle.wrapper.errors import RequestError
@@ -28,6 +29,16 @@ def streamed(events: list[bytes], route: Route = Route.CHAT) -> bytes:
 def test_the_usual_events_pass_as_they_came() -> None:
     events = [usual(FIRST), usual('"delta":{"content":" word"},"finish_reason":null'), usual(LAST)]
     assert streamed(events) == b"".join(events)
+
+
+def test_a_read_that_cuts_an_event_does_not_have_the_others_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parsing one takes twenty times as long, and a backlog is cut at every read."""
+    parsed: list[bytes] = []
+    monkeypatch.setattr(usage, "decode", lambda text: parsed.append(text) or answers.decode(text))
+    stream = b"".join(usual('"delta":{"content":" word"},"finish_reason":null') for _ in range(1_000))
+    reads = [stream[i : i + 65_521] for i in range(0, len(stream), 65_521)]
+    assert streamed([*reads, usual(LAST)]) == stream + usual(LAST)
+    assert len(parsed) <= 1
 
 
 @pytest.mark.parametrize("secret", [SALT, ENGINE_KEY, PROMPTS["id"]])

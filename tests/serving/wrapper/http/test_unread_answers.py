@@ -87,3 +87,15 @@ async def test_answers_that_wait_for_readers_stay_within_their_owners_part(make_
     assert await status(wrapper, head(keys["bob"], len(SMALL)) + SMALL) == 200
     for _, writer in clients:
         writer.close()
+
+
+@pytest.mark.anyio
+async def test_the_engine_keeps_most_of_what_nobody_reads(make_wrapper: MakeWrapper) -> None:
+    """Else a client that never reads would have the kernel hold megabytes for it on both sides of us."""
+    wrapper = await make_wrapper()
+    assert (await wrapper.chat()).status_code == 200
+    upstream = wrapper.service.pool.take_idle()
+    assert upstream is not None
+    received = upstream._transport.get_extra_info("socket")
+    assert received.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) <= 2 * 64 * 1024  # Linux doubles what is asked
+    upstream.abort()

@@ -81,22 +81,6 @@ _KINDS: Final = (
 _ONE_KIND: Final = "must hold exactly one kind of constraint"
 # By words of the engine's own checks; the first that is found.
 _PHRASES: Final = (
-    (
-        "features not supported by xgrammar",
-        "its schema has a keyword to which the engine cannot hold an answer: multipleOf, uniqueItems, contains, "
-        "patternProperties, propertyNames, or an unusual format",
-    ),
-    (
-        "Failed to transform json schema",
-        "its schema cannot be compiled: a keyword has a value of the wrong kind, or nothing is left that it allows",
-    ),
-    (
-        "Failed to transform regex",
-        "its regular expression cannot be compiled: it must be well-formed, without flags, look-arounds, word "
-        "boundaries and references back",
-    ),
-    ("Failed to transform choices", "its choices cannot be compiled: none may hold an end of line"),
-    ("Invalid grammar specification", "its grammar cannot be compiled: it must be well-formed and have a rule 'root'"),
     ("must not be an empty array", "must not be empty; leave it out instead"),
     ("cannot contain an empty", "must not hold an empty text"),
     ("one kind of ", _ONE_KIND),
@@ -115,6 +99,27 @@ _PHRASES: Final = (
     ("must be less than", _RANGE),
     ("must be greater than", _RANGE),
 )
+# By the beginning of what the engine says of something that its compiler cannot take: no field, since it names none.
+_NOT_COMPILED: Final = (
+    (
+        "The provided JSON schema contains features not supported",
+        "its schema has a keyword to which the engine cannot hold an answer: multipleOf, uniqueItems, contains, "
+        "patternProperties, propertyNames, or an unusual format",
+    ),
+    (
+        "Failed to transform json schema",
+        "its schema cannot be compiled: a keyword has a value of the wrong kind, or nothing is left that it allows",
+    ),
+    (
+        "Failed to transform regex",
+        "its regular expression cannot be compiled: it must be well-formed, without flags, look-arounds, word "
+        "boundaries and references back",
+    ),
+    ("Failed to transform choices", "its choices cannot be compiled: none may hold an end of line"),
+    ("Invalid grammar specification", "its grammar cannot be compiled: it must be well-formed and have a rule 'root'"),
+)
+_NOT_ACCEPTED: Final = "the engine does not accept the request"
+_NOT_USED: Final = "its schema or grammar cannot be used"
 # Pairs of fields: what the engine says, and what we say of the two that it names.
 _PAIRS: Final = (
     (re.compile(r"[Ww]hen using `(\w+)`, `(\w+)` must be set"), "needs"),
@@ -150,11 +155,13 @@ def translate(
     message = _message(text)
     if (refusal := _too_long(message)) is not None:
         return refusal
+    for beginning, said in _NOT_COMPILED:
+        if message.startswith(beginning):
+            return bad_request("invalid_request", f"{_NOT_ACCEPTED}: {said}")
     fault = _fault(message, text, route)
-    if fault.path is None or (fault.kind or "").startswith("its "):
-        kind = fault.kind or ""
-        reason = f": {kind}" if kind.startswith("its ") else f": something in it {kind}" if kind else ""
-        return bad_request("invalid_request", f"the engine does not accept the request{reason}")
+    if fault.path is None:
+        kind = fault.kind if fault.kind in (None, _NOT_USED) else f"something in it {fault.kind}"
+        return bad_request("invalid_request", f"{_NOT_ACCEPTED}: {kind}" if kind else _NOT_ACCEPTED)
     code = _CODES.get(fault.kind or "", "invalid_type" if (fault.kind or "").startswith("must be") else None)
     what = fault.kind or "has a value that the engine does not accept"
     path = _MOVED.sub(r"\1", fault.path) if moved else fault.path
@@ -242,7 +249,7 @@ def _fault(message: str, text: str, route: Route) -> _Fault:
     if not path and kind == _ONE_KIND:
         path = ("structured_outputs",)
     if not path and kind is None and _GRAMMAR.search(own):
-        kind = "its schema or grammar cannot be used"
+        kind = _NOT_USED
     return _Fault(_dotted(path) if path else None, kind)
 
 

@@ -93,9 +93,18 @@ async def test_answers_that_wait_for_readers_stay_within_their_owners_part(make_
 async def test_the_engine_keeps_most_of_what_nobody_reads(make_wrapper: MakeWrapper) -> None:
     """Else a client that never reads would have the kernel hold megabytes for it on both sides of us."""
     wrapper = await make_wrapper()
-    assert (await wrapper.chat()).status_code == 200
+    event = b'data: {"choices": [{"index": 0, "delta": {"content": "%b"}}]}\n\n' % (b"a" * 60_000)
+
+    async def script(_request: Received, reply: Reply) -> None:
+        await reply.stream_head()
+        for _ in range(200):
+            await reply.chunk(event)
+        await reply.end()
+
+    wrapper.engine.script = script
+    assert (await wrapper.chat(stream=True)).text.count("data: ") == 200
     upstream = wrapper.service.pool.take_idle()
     assert upstream is not None
-    received = upstream._transport.get_extra_info("socket")
-    assert received.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) <= 2 * 64 * 1024  # Linux doubles what is asked
+    receiving = upstream._transport.get_extra_info("socket")  # which Linux lets grow to megabytes for who reads fast
+    assert receiving.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) <= 2 * 64 * 1024  # it doubles what is asked
     upstream.abort()

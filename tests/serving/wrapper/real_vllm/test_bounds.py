@@ -65,9 +65,8 @@ async def test_what_the_engine_cannot_compile_is_the_clients_fault(
     answer = await wrapped.chat(messages=USER, max_tokens=2, **REFUSED[case])
     able = () if engine_version == versions.load().engine.vllm else (200,)
     assert answer.status_code in (400, *able), answer.text
-    if answer.status_code == 400:  # in words that help
-        message = answer.json()["error"]["message"]
-        assert message.startswith("'") or message.partition(": ")[2] not in ("", "its schema or grammar cannot be used")
+    if answer.status_code == 400:  # and says what cannot be compiled
+        assert answer.json()["error"]["message"] != "the engine does not accept the request"
 
 
 @pytest.mark.parametrize("case", SERVED)

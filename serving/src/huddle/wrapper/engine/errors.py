@@ -99,6 +99,7 @@ _PHRASES: Final = (
     ("must be less than", _RANGE),
     ("must be greater than", _RANGE),
 )
+_WRONG_SCHEMA: Final = "cannot be compiled: a keyword has a value of the wrong kind, or nothing is left that it allows"
 # By the beginning of what the engine says of something that its compiler cannot take: no field, since it names none.
 _NOT_COMPILED: Final = (
     (
@@ -106,15 +107,13 @@ _NOT_COMPILED: Final = (
         "its schema has a keyword to which the engine cannot hold an answer: multipleOf, uniqueItems, contains, "
         "patternProperties, propertyNames, or an unusual format",
     ),
-    (
-        "Failed to transform json schema",
-        "its schema cannot be compiled: a keyword has a value of the wrong kind, or nothing is left that it allows",
-    ),
+    ("Failed to transform json schema", f"its schema {_WRONG_SCHEMA}"),
     (
         "Failed to transform regex",
         "its regular expression cannot be compiled: it must be well-formed, without flags, look-arounds, word "
         "boundaries and references back",
     ),
+    ("Invalid structural tag specification", f"a tool's schema {_WRONG_SCHEMA}"),
     ("Failed to transform choices", "its choices cannot be compiled: none may hold an end of line"),
     ("Invalid grammar specification", "its grammar cannot be compiled: it must be well-formed and have a rule 'root'"),
 )

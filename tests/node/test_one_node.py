@@ -366,7 +366,7 @@ def test_power_cut_while_applying(node: Node, lab: Lab, first: Bundle, serving: 
     node.shell.run("nohup bash -c 'sleep 2; echo b >/proc/sysrq-trigger' >/dev/null 2>&1 &")
     node.apply(lab.bundle(engine="slow-start=3", deadlines_s=QUICK_S), timeout_s=60)
     node.shell.disconnect()
-    node.shell.wait()
+    node.wait()
     serves_again(node)
     assert node.apply(first).code == 0
 

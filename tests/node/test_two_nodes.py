@@ -131,7 +131,7 @@ def test_the_head_comes(head: Node, worker: Node, bundle: Bundle, deployed: SshS
     """The head boots while `pulumi up` waits at its gate and delivers over SSH: the worker joins, both serve."""
     head.guest.start()
     deployed.up()
-    head.shell.wait()
+    head.wait()
     assert deployed.status() == f"serving ({bundle.digest[:12]})"
     assert head.status()["bundle"] == bundle.digest
     assert head.shell.out("stat -c '%U %a' /etc/huddle/credentials/*") == "root 600\n" * 3
@@ -253,7 +253,7 @@ def test_a_rebuilt_head(lab: Lab, head: Node, worker: Node, bundle: Bundle, depl
     head.guest.start()
     deployed.identity = "vm-2"
     assert deployed.done(deployed.up())["gate"] is Change.REPLACE
-    head.shell.wait()
+    head.wait()
     assert head.status()["bundle"] == bundle.digest
     eventually(lambda: ray_nodes(head) == both(head), "the worker joins again")
 

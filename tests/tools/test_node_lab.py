@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -11,11 +12,12 @@ import pytest
 from infra import program
 from tests.node.listeners import wrong_listeners
 from tools.node_lab import timeline
-from tools.node_lab.guest import Hardware, Link
+from tools.node_lab.guest import Guest, GuestError, Hardware, Link
 from tools.node_lab.image import Image
+from tools.node_lab.shell import Shell, ShellError
 
 
-def command(tmp_path: Path, nvme: int = 2) -> list[str]:
+def hardware(tmp_path: Path, nvme: int = 2) -> Hardware:
     return Hardware(
         name="node-1",
         image=Image(tmp_path),
@@ -26,7 +28,11 @@ def command(tmp_path: Path, nvme: int = 2) -> list[str]:
         console=tmp_path / "console",
         models=tmp_path / "models",
         nvme=tuple(tmp_path / f"nvme{number}" for number in range(nvme)),
-    ).command()
+    )
+
+
+def command(tmp_path: Path, nvme: int = 2) -> list[str]:
+    return hardware(tmp_path, nvme).command()
 
 
 def test_a_guest_is_emulated_and_reaches_nothing(tmp_path: Path) -> None:
@@ -38,6 +44,41 @@ def test_a_guest_is_emulated_and_reaches_nothing(tmp_path: Path) -> None:
     assert re.findall(r"hostfwd=(\S+)", user) == ["tcp:127.0.0.1:2222-10.0.9.15:22"]
     hosts = {host for word in words for host in re.findall(r"(?:local|remote)\.host=([\d.]+)", word)}
     assert hosts == {"127.0.0.1"}
+
+
+def test_a_kernel_short_of_processor_time_boots_again(tmp_path: Path) -> None:
+    words = command(tmp_path)
+    kernel = words[words.index("-append") + 1].split()
+    assert {"no_timer_check", "panic=1"} <= set(kernel)
+    assert "-no-reboot" not in words
+
+
+@pytest.mark.parametrize(
+    ("console", "process", "why"),
+    [
+        ("", ["true"], "node-1 is off"),
+        ("Kernel panic - not syncing\n" * 2, ["sleep", "60"], ""),
+        ("Kernel panic - not syncing\n" * 3, ["sleep", "60"], "the kernel panicked 3 times"),
+    ],
+)
+def test_nobody_waits_for_a_guest_that_will_never_boot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, console: str, process: list[str], why: str
+) -> None:
+    machine = hardware(tmp_path)
+    machine.console.write_text(console, encoding="utf-8")
+    monkeypatch.setattr(Hardware, "command", lambda _: process)
+    guest = Guest(machine)
+    with contextlib.suppress(GuestError):
+        guest.start()
+    shell = Shell(port=1, user="nobody", key=tmp_path / "key", folder=tmp_path)
+    try:
+        assert guest.fault.startswith(why)
+        assert bool(guest.fault) == bool(why)
+        if why:
+            with pytest.raises(ShellError, match=why):
+                shell.wait(lambda: guest.fault)
+    finally:
+        guest.cut_power()
 
 
 @pytest.mark.parametrize("count", [0, 1, 8])

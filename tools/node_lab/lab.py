@@ -75,10 +75,14 @@ class Node:
         """Whether a completion comes back."""
         return self.ask(model).out.endswith("\n200")
 
+    def wait(self) -> None:
+        """Wait for the way in, as long as there can be one."""
+        self.shell.wait(lambda: self.guest.fault)
+
     def boot(self) -> None:
         """Switch on and wait for the way in."""
         self.guest.start()
-        self.shell.wait()
+        self.wait()
 
     def power_off(self) -> None:
         """Shut down as an operator would, and wait for the end."""
@@ -97,7 +101,7 @@ class Node:
         self.shell.disconnect()
         end = time.monotonic() + scaled(CONNECT_S)
         while time.monotonic() < end:
-            self.shell.wait()
+            self.wait()
             done = self.shell.run("cat /proc/sys/kernel/random/boot_id")
             if done.code == 0 and done.out != before:
                 return

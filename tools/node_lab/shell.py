@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import subprocess
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,8 +37,8 @@ class Shell:
     key: Path
     folder: Path  # for the connection's socket: a short path
 
-    def wait(self, timeout_s: float = CONNECT_S) -> None:
-        """Wait until the guest lets us in.
+    def wait(self, fault: Callable[[], str], timeout_s: float = CONNECT_S) -> None:
+        """Wait until the guest lets us in, or `fault` says why it never will.
 
         Raises:
             ShellError: it does not.
@@ -47,6 +48,8 @@ class Shell:
             done = self._ssh("true", "", 90)
             if done.code == 0:
                 return
+            if why := fault():
+                raise ShellError(f"no way in through port {self.port}: {why}")
             if time.monotonic() > end:
                 raise ShellError(f"no way in through port {self.port} after {timeout_s:.0f} s: {done.err.strip()}")
             time.sleep(1)

@@ -91,7 +91,7 @@ def test_after_going_back_stderr_still_ends_with_the_reason(node: FakeNode, capf
     """What the program that is gone back to says of its own failure must not push the reason out of the last 4 KiB."""
     before = deliver(node.port)
     apply(node, before)
-    node.set("log/huddleai_api.service", "".join(f"{number} the wrapper's log\n" * 40 for number in range(9)))
+    node.set("log/huddleai_api.service", f"{'a long line ' * 20}\n" * 40)
     node.dumb |= {before.digest, (after := engine_changed(node.port)).digest}
     assert apply(node, after) == 1
     said = capfd.readouterr().err

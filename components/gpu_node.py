@@ -227,13 +227,13 @@ class GpuNode(pulumi.ComponentResource):
             for name, brings in args.part_scripts.items()
         ]
         # The script holds no secret, so a rotated one must show elsewhere for the node to fetch it.
-        version = {} if args.secrets_version is None else {Parameter.SECRETS: args.secrets_version}
+        version = args.secrets_version
         return self._run_command(
             APPLY,
             script,
             timeout_s=APPLY_TIMEOUT_S,
             tags={"bundle": args.bundle_digest},
-            parameters=version,
+            parameters={} if version is None else {Parameter.SECRETS: version},
             after=[self._vm, *parts, *args.apply_after],
             timeouts=_APPLY_TIMEOUTS,
         )

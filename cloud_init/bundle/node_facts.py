@@ -38,10 +38,7 @@ def longest_s() -> int:
     """
     phases = DEADLINES_S
     return (
-        sum(phases.values())
-        - min(phases["libraries"], phases["staging"])
-        + phases["cloud_init"]
-        + phases["readiness"]
+        sum(phases.values()) - min(phases["libraries"], phases["staging"]) + phases["cloud_init"] + phases["readiness"]
     )
 
 

@@ -108,6 +108,7 @@ class Ledger:
         serving: str | None,
         reason: str | None,
         code: int,
+        *,
         phase: str | None = None,
         log: str = "",
     ) -> int:

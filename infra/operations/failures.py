@@ -72,7 +72,7 @@ def _not_serving(match: re.Match[str], plan: AzurePlan) -> Failure:
 
 
 def _too_slow(_: re.Match[str], plan: AzurePlan, log: str = "") -> Failure:
-    """The apply program has deadlines of its own, so this is rare: a frozen machine, or an agent that does not report."""
+    """The apply program has deadlines of its own, so this is rare: a frozen machine, or a silent agent."""
     group, node = plan.names.resource_group, plan.nodes[0].name
     return Failure(
         f"A node did not serve in the time that Azure gives a command{log or ', and Azure shows no log of that'}.",
@@ -80,7 +80,6 @@ def _too_slow(_: re.Match[str], plan: AzurePlan, log: str = "") -> Failure:
         f"--command-id RunShellScript --scripts 'cat {_STATUS}'` shows it. Then run `up` again: it goes on with what "
         "is done and keeps the VM.",
     )
-
 
 
 _PURGE = "or set name_salt to get other names, then run `up` again."

@@ -17,7 +17,7 @@ _STATE = re.compile(r"executionState[\W_u02]{1,24}Failed")
 """Quotes may be `"`, escaped, or `\\u0022`."""
 _BEGIN = re.compile(r'\{\s*"')
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
-_TEXT = r'"{}"\s*:\s*"((?:[^"\\]|\\.)*)'
+_TEXT = r'"{}"\s*:\s*"((?:[^"\\]|\\(?:u[0-9a-fA-F]{{4}}|[^u]))*)'
 _NUMBER = r'"{}"\s*:\s*(-?\d+)'
 _DEEPEST = 4
 """More layers of quoting than any known client adds."""

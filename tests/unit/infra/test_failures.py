@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from infra.operations import run_command_report
@@ -106,6 +106,8 @@ def test_whatever_a_log_holds_it_comes_back(log: str, output: str, quote: Callab
     assert (found.exit_code, found.output, found.error) == (1, output, log)
 
 
+@settings(max_examples=400)
+@example(log="\x1f" * 5, quote=rest_answer, cut=441)
 @given(log=LOGS, quote=st.sampled_from(list(QUOTED.values())[:3]), cut=st.integers(min_value=0, max_value=2_000))
 def test_a_message_that_azure_cuts_off_tells_what_is_left(log: str, quote: Callable[[str], str], cut: int) -> None:
     """Cut anywhere, the error is the beginning of what the node said; the cut may go through its last character."""

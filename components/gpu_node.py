@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import pulumi
 from pulumi_azure_native import compute, devtestlab, network
 
+from components import attempts
+from components.attempts import Parameter
 from components.scope import StackScope
 from plan.azure.model import ComputePlan
 from plan.model import NodePlan
 from plan.vocabulary import Priority
 
 APPLY = "apply"
-APPLY_TIMEOUT_S = 5400
-"""How long a node may take from first boot to its first completion: packages, weights to NVMe, engine start."""
+APPLY_TIMEOUT_S = 4500
+"""How long a node may take from first boot to its first completion: packages, weights to NVMe, engine start. Longer
+than the deadlines on the node together (`node_facts.longest_s`), so that the node says why; and 15 minutes less than
+Azure waits for an extension, for the VM's agent to see the command and to tell its end (docs/facts/azure.md#vm-agent).
+"""
 
 REPLACING_CHANGES: tuple[str, ...] = (
     "location",
@@ -217,19 +223,19 @@ class GpuNode(pulumi.ComponentResource):
         """Applies the bundle as root, once its parts are there, and waits for the node to serve."""
         args = self._args
         parts = [
-            self._run_command(
-                name, brings, timeout_s=PART_TIMEOUT_S, tags={}, after=[self._vm], timeouts=_PART_TIMEOUTS
-            )
+            self._run_command(name, brings, timeout_s=PART_TIMEOUT_S, after=[self._vm], timeouts=_PART_TIMEOUTS)
             for name, brings in args.part_scripts.items()
         ]
-        tags = {
-            "bundle": args.bundle_digest,
-            # The script holds no secret, so a rotated one must show elsewhere for the node to fetch it.
-            **({} if args.secrets_version is None else {"secrets": args.secrets_version}),
-        }
-        after = [self._vm, *parts, *args.apply_after]
+        # The script holds no secret, so a rotated one must show elsewhere for the node to fetch it.
+        version = args.secrets_version
         return self._run_command(
-            APPLY, script, timeout_s=APPLY_TIMEOUT_S, tags=tags, after=after, timeouts=_APPLY_TIMEOUTS
+            APPLY,
+            script,
+            timeout_s=APPLY_TIMEOUT_S,
+            tags={"bundle": args.bundle_digest},
+            parameters={} if version is None else {Parameter.SECRETS: version},
+            after=[self._vm, *parts, *args.apply_after],
+            timeouts=_APPLY_TIMEOUTS,
         )
 
     def _run_command(
@@ -238,26 +244,33 @@ class GpuNode(pulumi.ComponentResource):
         script: pulumi.Input[str],
         *,
         timeout_s: int,
-        tags: Mapping[str, pulumi.Input[str]],
         after: Sequence[pulumi.Resource],
         timeouts: pulumi.CustomTimeouts,
+        tags: Mapping[str, pulumi.Input[str]] = MappingProxyType({}),
+        parameters: Mapping[str, pulumi.Input[str]] = MappingProxyType({}),
     ) -> compute.VirtualMachineRunCommandByVirtualMachine:
         """A script that Azure runs as root; the deployment fails where it does.
 
-        It runs again when the script changes, and when the VM behind the same name is another one, for Azure deletes a
-        command with its VM. `deleted_with` tells Pulumi so: the command is replaced with its VM and never deleted by a
+        It runs again when script or parameters change, and not for a tag (docs/facts/azure.md#run-command). So what
+        must make it run is a parameter: the attempt, which is another number after a failure, is one of every command.
+
+        It also runs when the VM behind the same name is another one, for Azure deletes a command with its VM.
+        `deleted_with` tells Pulumi so: the command is replaced with its VM and never deleted by a
         call of its own, which Azure refuses while a VM is deallocated. Older engines, which only skip that call,
         see the new VM's own id in a tag instead and update the command, which is a PUT and so creates it. That is why
         the VM's name is plain text here: an output in the path would be a third, worse way, deletion first.
         """
-        args = self._args
+        args, command = self._args, f"huddle-{name}"
+        last = attempts.last_run(args.scope.names.resource_group, args.node.name, command)
+        given = {Parameter.ATTEMPT: str(attempts.number(last)), **parameters}
         return compute.VirtualMachineRunCommandByVirtualMachine(
             f"{self._name}-{name}",
             resource_group_name=args.scope.resource_group_name,
             vm_name=args.node.name,
-            run_command_name=f"huddle-{name}",
+            run_command_name=command,
             location=args.scope.location,
             source=compute.VirtualMachineRunCommandScriptSourceArgs(script=script),
+            parameters=[compute.RunCommandInputParameterArgs(name=key, value=value) for key, value in given.items()],
             async_execution=False,
             treat_failure_as_deployment_failure=True,
             timeout_in_seconds=timeout_s,

@@ -17,18 +17,29 @@ from plan.vocabulary import ModelStoreKind, Role, Topology
 
 DEADLINES_S: Mapping[str, int] = MappingProxyType(
     {
-        "cloud_init": 480,
+        "cloud_init": 300,  # waited for twice: by the delivering script, then by the program
         "clock": 60,
         "packages": 240,
         "disks": 60,  # formatting included
         "credentials": 240,
-        "libraries": 2400,  # 4 GB of wheels, while the model is staged
+        "libraries": 1800,  # 4 GB of wheels, while the model is staged
         "store": 120,  # for a publication to end; after that a node that has its copy goes on
-        "staging": 2400,  # 480 GB at the 200 MB/s of a P30, less where nodes share it
-        "readiness": 900,  # 276 s: the longest start seen (docs/facts/gpus.md#start-of-an-engine)
+        "staging": 1800,  # 360 GB at the 200 MB/s of a P30, less where nodes share it; what is staged stays staged
+        "readiness": 600,  # 276 s: the longest start seen (docs/facts/gpus.md#start-of-an-engine)
     }
 )
 """Seconds that each phase on the node may take; the run command's own time (`components.gpu_node`) covers them."""
+
+
+def longest_s() -> int:
+    """How long an apply may take at most, in seconds, from the delivery of the script to its last word.
+
+    Libraries and staging have one time between them. Going back waits for an answer again.
+    """
+    phases = DEADLINES_S
+    return (
+        sum(phases.values()) - min(phases["libraries"], phases["staging"]) + phases["cloud_init"] + phases["readiness"]
+    )
 
 
 def packages(plan: FleetPlan) -> list[str]:

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from typing import Any
@@ -15,7 +16,7 @@ from .failure import ApplyError
 from .installed import credentials, libraries, rootfs
 from .installed.credentials import Vault
 from .ledger import Ledger, State, say
-from .machine import boot, commands, disks, systemd
+from .machine import azure_agent, boot, commands, disks, systemd
 from .models import staging, store
 from .models.copies import Copies
 from .paths import NodePaths
@@ -28,8 +29,6 @@ _GOING_BACK = "HUDDLE_GOING_BACK"
 """In the environment of a program that is gone back to: what fails then must not go back to what failed before it. A
 variable, because a bundle made before there was one ignores it."""
 _ARCHIVES_KEPT = 3
-_LOG_CHARS = 3000
-"""A run command shows the last 4 KiB of what a script says."""
 
 
 class Application:
@@ -96,10 +95,11 @@ class Application:
                 with ledger.phase("store"):
                     self._open_store(bundle)
             # Copying from the store needs no library, so it goes on meanwhile; the hub's client is one of them.
+            begin = time.monotonic()
             if not staging.in_store(paths, bundle.model):
                 installing.result()
-            with ledger.phase("staging"):
-                self._stage_as_service_user(bundle)
+            with ledger.phase("staging"):  # that wait is part of its time: Azure's for all is limited
+                self._stage_as_service_user(bundle, bundle.deadline_s("staging") - (time.monotonic() - begin))
             installing.result()
 
     def _open_store(self, bundle: Unpacked) -> None:
@@ -111,13 +111,13 @@ class Application:
                 raise
             self._ledger.warn(str(failure))
 
-    def _stage_as_service_user(self, bundle: Unpacked) -> None:
+    def _stage_as_service_user(self, bundle: Unpacked, deadline_s: float) -> None:
         """The same program that the unit runs at boot, as the same user, so that either can go on with the files."""
         self._keep = self._at_boot or self._keeps_copy(bundle)
         keep = ["--keep"] if self._keep else []
         command = [sys.executable, "-B", str(bundle.path / "apply"), bundle.digest, "--stage", *keep]
         token = {credentials.HUB_TOKEN: credentials.hub_token(self._paths)}
-        commands.stream(command, deadline_s=bundle.deadline_s("staging"), env=token)
+        commands.stream(command, deadline_s=max(deadline_s, 1), env=token)
 
     def _install_libraries(self, bundle: Unpacked) -> None:
         with self._ledger.phase("libraries"):
@@ -187,31 +187,31 @@ class Application:
         files.write_json(self._paths.state, state, 0o600)
 
     def _failed(self, failure: ApplyError, *, switched: bool) -> int:
-        before, reason = self._before, str(failure)
-        if failure.log:
-            sys.stderr.write(f"{failure.log[-_LOG_CHARS:]}\n")
+        before, reason, log = self._before, str(failure), failure.log
         if not switched:
             serves = self._current is not None and self._current == before != self._digest
             kept = f"; bundle {before[:12]} serves as before" if before and serves else ""
             if self._current is not None and self._lacks_copy(self._current):
                 kept = f"; bundle {self._current[:12]} has no copy of its model any more: its engine cannot start again"
-            return self._end(State.FAILED, self._current, reason + kept, 1)
+            return self._end(State.FAILED, self._current, reason + kept, 1, log)
         copy = None if self._going_back else self._go_back_to_copy(before)
         again = self._halfway and not self._going_back  # its services may be stopped
         if before is None or (before == self._digest and copy is None and not again):
-            return self._end(State.FAILED, self._digest, reason, 1)
+            return self._end(State.FAILED, self._digest, reason, 1, log)
         what = f"copy {copy} of the model" if before == self._digest and copy else f"bundle {before[:12]}"
         say(f"{reason}; going back to {what}")
         with self._ledger.phase("rollback"):
             # By its own program: each bundle knows how it is to be applied.
             program = [sys.executable, "-B", str(self._paths.bundles / before / "apply"), before, "--boot"]
             env = {**os.environ, _GOING_BACK: "1"}
-            back = subprocess.run([*program, LOCK_FOR_PARENT], env=env, check=False).returncode == 0
+            # What it says of itself goes to stdout: the last words on stderr are about the bundle that was delivered.
+            done = subprocess.run([*program, LOCK_FOR_PARENT], env=env, stderr=subprocess.STDOUT, check=False)
+            back = done.returncode == 0
         if back:
             reason += f"; {what} serves again"
             # At boot the node serves and nobody waits for the result; another run would only lose the reason.
-            return self._end(State.ROLLED_BACK, before, reason, 0 if self._at_boot else 1)
-        return self._end(State.FAILED, before, f"{reason}; {what} does not serve either", 1)
+            return self._end(State.ROLLED_BACK, before, reason, 0 if self._at_boot else 1, log)
+        return self._end(State.FAILED, before, f"{reason}; {what} does not serve either", 1, log)
 
     def _lacks_copy(self, digest: str) -> bool:
         """Whether the copy that a bundle needs is gone: it had to make room. Not asked of a disk that is broken."""
@@ -264,9 +264,11 @@ class Application:
             if path.resolve() not in used:
                 shutil.rmtree(path, ignore_errors=True)
 
-    def _end(self, state: State, serving: str | None, reason: str | None, code: int) -> int:
+    def _end(self, state: State, serving: str | None, reason: str | None, code: int, log: str = "") -> int:
+        if not self._at_boot:  # at boot a command may be running, and this restarts the agent that runs it
+            azure_agent.look_often(self._paths, self._ledger)
         self._ledger.note(weights=self._weights(serving) if serving else None)
-        return self._ledger.end(state, serving, reason, code)
+        return self._ledger.end(state, serving, reason, code, log=log)
 
     def _weights(self, digest: str) -> dict[str, str | None] | None:
         """Which copy of which model a bundle's engine reads; None where that cannot be told."""

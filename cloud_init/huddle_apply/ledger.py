@@ -20,6 +20,8 @@ from .failure import ApplyError
 from .paths import NodePaths
 
 FORMAT = 1
+LAST_WORDS_BYTES = 3 * 1024 - 2
+"""Of log and sentence together; each ends with a line feed."""
 
 
 @verify(UNIQUE)
@@ -100,13 +102,24 @@ class Ledger:
         self._write()
         return dict(self._status)
 
-    def end(self, state: State, serving: str | None, reason: str | None, code: int, phase: str | None = None) -> int:
-        """Finish, and say how it ended; a run command hands on the last line, `infra` and people read it."""
+    def end(
+        self,
+        state: State,
+        serving: str | None,
+        reason: str | None,
+        code: int,
+        *,
+        phase: str | None = None,
+        log: str = "",
+    ) -> int:
+        """Finish, and say how it ended, with the end of a log: a run command hands that on to `infra` and people."""
         if phase is not None:
             self.note(failed_phase=phase)
         status = self.finish(state, serving, reason)
         if code:
-            sys.stderr.write(f"huddle-apply: {status['failed_phase']}: {status['reason']}\n")
+            sys.stderr.write(last_words(log, f"huddle-apply: {status['failed_phase']}: {status['reason']}"))
+        elif log:
+            sys.stderr.write(last_words(log, ""))
         sys.stdout.write(json.dumps(status) + "\n")
         return code
 
@@ -116,6 +129,14 @@ class Ledger:
                 files.write_json(self._path, self._status)
             except OSError as error:  # the application's own end matters more; its last line has all of this, too
                 say(f"warning: {self._path} cannot be written ({error.strerror})")
+
+
+def last_words(log: str, sentence: str) -> str:
+    """The end of a log, then the sentence: at most 3 KiB, as a run command shows the last 4 of a stream."""
+    said = sentence.encode()[:LAST_WORDS_BYTES].decode(errors="ignore")
+    room = max(LAST_WORDS_BYTES - len(said.encode()), 0)
+    tail = log.strip().encode()[-room:].decode(errors="ignore") if room else ""
+    return "".join(f"{text}\n" for text in (tail, said) if text)
 
 
 def say(text: str) -> None:

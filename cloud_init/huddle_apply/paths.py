@@ -54,6 +54,11 @@ class NodePaths:
         return self.root / "etc/huddle/install.env"
 
     @property
+    def agent_configuration(self) -> Path:
+        """The configuration of Azure's agent; machines elsewhere have none."""
+        return self.root / "etc/waagent.conf"
+
+    @property
     def state(self) -> Path:
         """What this program must remember: installed files, fingerprints of running services, the key vault."""
         return self.root / "var/lib/huddle/state.json"

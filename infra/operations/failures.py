@@ -6,10 +6,14 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from infra.operations import run_command_report
 from plan.azure.model import AzurePlan
 
 LOG_TAIL = 400
 """Characters of a node's log that a sentence may carry."""
+_STATUS = "/var/lib/huddle/status.json"
+_STREAMS = "/var/lib/waagent/run-command-handler/download/huddle-apply/*/std*"
+"""Where the handler keeps all that a command said (docs/facts/azure.md#a-run-commands-failure)."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +60,25 @@ def _capacity(match: re.Match[str], plan: AzurePlan) -> Failure:
     )
 
 
-def _not_serving(match: re.Match[str], _: AzurePlan) -> Failure:
-    said = match.group(1).strip(" '.") or "it gave no reason"
+def _not_serving(match: re.Match[str], plan: AzurePlan) -> Failure:
+    report = run_command_report.find(match.string)
+    said = " ".join(report.said.split())[-LOG_TAIL:] if report else ""
+    if report and report.exit_code == run_command_report.KILLED:
+        return _too_slow(match, plan, f"; its log ends: {said}" if said else "")
     return Failure(
-        f"The node came up but does not serve; its log ends: {said[-LOG_TAIL:]}",
+        f"The node came up but does not serve; its log ends: {said or 'it gave no reason'}",
         "Correct the cause and run `up` again: it applies the bundle again and keeps the VM.",
+    )
+
+
+def _too_slow(_: re.Match[str], plan: AzurePlan, log: str = "") -> Failure:
+    """The apply program has deadlines of its own, so this is rare: a frozen machine, or a silent agent."""
+    group, node = plan.names.resource_group, plan.nodes[0].name
+    return Failure(
+        f"A node did not serve in the time that Azure gives a command{log or ', and Azure shows no log of that'}.",
+        f"The log lies on the node, in {_STATUS} and {_STREAMS}: `az vm run-command invoke -g {group} -n {node} "
+        f"--command-id RunShellScript --scripts 'cat {_STATUS}'` shows it. Then run `up` again: it goes on with what "
+        "is done and keeps the VM.",
     )
 
 
@@ -77,7 +95,8 @@ _KNOWN: Mapping[str, tuple[str, str] | Callable[[re.Match[str], AzurePlan], Fail
         "The key vault's name {plan.names.key_vault} still belongs to a deleted vault.",
         "Run `az keyvault purge --name {plan.names.key_vault} --location {plan.location}`, " + _PURGE,
     ),
-    r"VMExtensionProvisioningError.*?\[stdout\]([^\[]*?)(?:'\.|\[stderr\]|$)": _not_serving,
+    r"VMExtensionProvisioningError.*?executionState": _not_serving,
+    r"VMExtensionProvisioningTimeout": _too_slow,
     r"Changing property '([^']+)' is not allowed": (
         "Azure can't change {found[1]} of an existing VM.",
         "This program should have replaced the VM; please report it with the preview's output.",

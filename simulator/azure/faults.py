@@ -96,6 +96,7 @@ class RunCommandFault(_Fault):
     kind: Literal["run_command"]
     match: Match = Match(type="compute:VirtualMachineRunCommandByVirtualMachine", name="*apply")
     exit_code: int = Field(default=1, ge=1, le=255)
+    takes_s: int = Field(default=0, ge=0, description="How long the script runs, in seconds that nobody waits for.")
     log_tail: tuple[str, ...] = Field(
         default=(
             "huddle-apply: bundle applied, starting services",

@@ -66,6 +66,11 @@ OUTPUTS: dict[str, Outputs] = {
 }
 
 CALLS: dict[str, Outputs] = {
+    "compute:getVirtualMachineRunCommandByVirtualMachine": lambda _: {
+        "provisioningState": "Succeeded",
+        "instanceView": {"executionState": "Succeeded"},
+        "parameters": [{"name": "HUDDLE_ATTEMPT", "value": "1"}],
+    },
     "authorization:getClientConfig": lambda _: {
         "clientId": _guid("client", 5),
         "objectId": _guid("object", 5),

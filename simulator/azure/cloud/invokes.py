@@ -53,7 +53,10 @@ def _get(cloud: Cloud, module: str, name: str, args: Mapping[str, Any]) -> dict[
         found = state.get(resource_id)
         if found is None:
             raise not_found(resource_id)
-        return {"id": found.id, **_readable(found.properties)}
+        shown = dict(found.properties)
+        if args.get("expand") != "instanceView":
+            shown.pop("instanceView", None)
+        return {"id": found.id, **_readable(shown)}
 
 
 def _readable(properties: Mapping[str, Any]) -> dict[str, Any]:

@@ -98,6 +98,30 @@ def test_a_failing_command_fails_the_deployment_and_says_what_it_printed(configu
     assert "no disk" in answer.stdout
 
 
+@pytest.mark.parametrize("kind", ["created", "replaced"])
+def test_what_failed_runs_again_with_equal_settings(configured, tmp_path: Path, kind: str):
+    """Whoever delivers over SSH counts on it: the engine keeps no resource, or no trigger, of a run that failed."""
+    ready, runs = tmp_path / "ready", tmp_path / "runs"
+    program = f"""
+        import pulumi
+        from pulumi_command import local
+        trigger = pulumi.Config().require_object("serving")["trigger"]
+        local.Command("apply", create="echo x >>{runs}; test -e {ready}", triggers=[trigger])
+    """
+    configured.write(program)
+    if kind == "replaced":
+        ready.touch()
+        configured.configure(serving={"trigger": 1})
+        assert configured.pulumi("up", "--yes", "--skip-preview").returncode == 0
+        ready.unlink()
+    configured.configure(serving={"trigger": 2})
+    assert configured.pulumi("up", "--yes", "--skip-preview").returncode != 0
+    before = runs.read_text()
+    ready.touch()
+    assert configured.pulumi("up", "--yes", "--skip-preview").returncode == 0
+    assert runs.read_text() == f"{before}x\n"
+
+
 def test_output_of_a_secret_input_is_secret(configured):
     configured.write("""
         import pulumi

@@ -76,6 +76,7 @@ esac
     "dpkg-query": 'sed "s/$/ installed/" "$FAKE/packages"\n',
     "apt-get": 'echo "apt-get $*" >>"$FAKE/calls"\n',
     "sync": "",  # of a whole file system: seconds on a busy machine
+    "systemd-run": 'echo "systemd-run $*" >>"$FAKE/calls"\n',
     "sysctl": 'echo "sysctl $*" >>"$FAKE/calls"\n',
 }
 WAITS_S = dict.fromkeys(("cloud_init", "clock", "disks", "credentials", "store", "readiness"), 1)

@@ -67,6 +67,15 @@ def test_values_in_the_run_command_are_quoted() -> None:
     assert script.splitlines()[-1].endswith("--vault-uri 'https://x/; reboot' --identity-client-id '$(id)'")
 
 
+@pytest.mark.parametrize("template", ["apply/run-command.sh.j2", "ssh/gate.sh.j2"])
+def test_a_machine_whose_day_0_failed_says_so_last(template: str) -> None:
+    """Azure shows the end of stderr, and `infra` the end of that: the sentence must not stand before the log."""
+    branch = text(template).partition("if [ ! -x {{ program }} ]; then\n")[2].partition("\nfi\n")[0]
+    *_, log, sentence, end = branch.splitlines()
+    assert "cloud-init-output.log" in log and "-c 2048" in log
+    assert sentence.strip().startswith('echo "huddle: day 0 did not finish') and end.strip() == "exit 1"
+
+
 class Programs:
     """Pretended commands, and an environment in which they come first."""
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 from functools import cache
+from itertools import product
 from typing import Any
 
 import pulumi
@@ -222,11 +223,31 @@ def test_the_bundle_is_applied_as_root_and_a_failure_fails_the_deployment(previe
     assert command["source"] == {"script": SCRIPT}
     assert command["treatFailureAsDeploymentFailure"] is True
     assert command["asyncExecution"] is False
-    assert command["timeoutInSeconds"] == 5400
+    assert command["timeoutInSeconds"] == 4500
     assert command.timeouts == {"create": "100m", "update": "100m", "delete": "20m"}
     assert command["tags.bundle"] == DIGEST
-    for absent in ("runAsUser", "runAsPassword", "parameters", "protectedParameters"):
+    for absent in ("runAsUser", "runAsPassword", "protectedParameters"):
         assert command[absent] is None
+
+
+def test_the_secrets_version_is_part_of_what_runs_and_of_no_tag() -> None:
+    recording = build(plan(), secrets_version="0a1b2c")
+    apply, part = recording.one(APPLY, "node-1-apply"), recording.one(APPLY, "node-1-package")
+    assert {one["name"]: one["value"] for one in apply["parameters"]} == {
+        "HUDDLE_ATTEMPT": "1",
+        "HUDDLE_SECRETS": "0a1b2c",
+    }
+    assert [one["name"] for one in part["parameters"]] == ["HUDDLE_ATTEMPT"], "a part holds nothing of a secret"
+    assert "0a1b2c" not in str(apply["tags"])
+
+
+def test_each_command_asks_for_its_own_last_run(preview: bool) -> None:
+    asked = [arguments for token, arguments in dev(preview).calls if token == f"compute:get{APPLY.split(':')[1]}"]
+    group = plan().names.resource_group
+    assert {(one["resourceGroupName"], one["expand"]) for one in asked} == {(group, "instanceView")}
+    commands = {f"huddle-{name}" for name in (*PARTS, "apply")}
+    nodes = {node.name for node in plan().nodes}
+    assert {(one["vmName"], one["runCommandName"]) for one in asked} == set(product(nodes, commands))
 
 
 def test_pulumi_waits_longer_than_a_script_may_run() -> None:

@@ -1,24 +1,43 @@
 """Managed run commands: the simulated node runs nothing, and says so.
 
 A script succeeds unless a `run_command` fault applies. With `treatFailureAsDeploymentFailure` a failing script fails
-the deployment after the resource exists, as in Azure: the engine keeps it and the next `up` runs it again.
+the deployment after the resource exists. As in Azure, equal settings are not run again: the last result stays, a
+failure as well (docs/facts/azure.md#run-command).
 """
 
-# ruff: noqa: ARG002, D102 - `Rules` says what each hook is for and gets
+# ruff: noqa: D102 - `Rules` says what each hook is for and gets
 from __future__ import annotations
 
 import hashlib
-from typing import Any, ClassVar, Final
+import json
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from simulator.azure.errors import ArmError, bad_request, conflict
+from simulator.azure.faults import Operation
 from simulator.azure.rules.base import Op, Rules, imitates
+from simulator.azure.state.redaction import MARK, UNKNOWN_TEXT
 from simulator.azure.state.store import Resource
 from simulator.plugin.values import dig
 
-_MAX_TIMEOUT_S: Final = 5_400  # 90 minutes, the platform's limit for managed run commands
+if TYPE_CHECKING:
+    from simulator.azure.faults import RunCommandFault
+
+KIND: Final = "compute:VirtualMachineRunCommandByVirtualMachine"
+DEPLOYMENT_LIMIT_S: Final = 5_400
+"""Azure's time for an extension to report its end; a script may be allowed more, but then nobody waits for it."""
+MOST_ON_A_VM: Final = 25
+TAIL_BYTES: Final = 4 * 1024
+"""What the handler passes on of each stream."""
+_NOT_SETTINGS: Final = frozenset({"location", "resourceGroupName", "runCommandName", "tags", "vmName"})
+"""What the handler on the VM never sees: a change of these runs nothing."""
+_RUNS: Final = "runCommands"
+"""The VM's note: by a command's name, digest of its last settings and how that run ended. It outlives the command."""
+_HELP: Final = "More information on troubleshooting is available at https://aka.ms/vmextensionlinuxtroubleshoot."
 
 
-@imitates("compute:VirtualMachineRunCommandByVirtualMachine")
+@imitates(KIND)
 class RunCommand(Rules):
     """Microsoft.Compute/virtualMachines/runCommands."""
 
@@ -40,40 +59,97 @@ class RunCommand(Rules):
         source = op.inputs.get("source") or {}
         if not any(source.get(key) for key in ("script", "scriptUri", "commandId", "galleryScriptReferenceId")):
             raise bad_request("InvalidParameter", "Required parameter 'source' is missing: give a script or its URI.")
-        if op.inputs.get("timeoutInSeconds", 0) > _MAX_TIMEOUT_S:
-            raise bad_request(
-                "InvalidParameter", f"The value of 'timeoutInSeconds' is out of range: at most {_MAX_TIMEOUT_S}."
+        beside = [one for one in op.state.of_type(KIND) if one.id.lower().startswith(f"{op.parent_id.lower()}/")]
+        if op.kind is Operation.CREATE and len(beside) >= MOST_ON_A_VM:
+            raise conflict(
+                "OperationNotAllowed",
+                f"A virtual machine can have at most {MOST_ON_A_VM} run commands. VM: {op.parent_id}.",
             )
 
     def outputs(self, op: Op, outputs: dict[str, Any]) -> None:
-        fault = op.run_command
-        script = str(dig(op.inputs, "source.script", ""))
-        short = hashlib.sha256(script.encode()).hexdigest()[:12]
-        vm = op.parent_id.rsplit("/", 1)[-1]
-        lines = [f"simulated: a script of {len(script.encode())} bytes (sha256 {short}) was not really run on {vm}"]
-        lines += fault.log_tail if fault else ("simulated: it ended well",)
-        outputs["instanceView"] = {
-            "executionState": "Failed" if fault else "Succeeded",
-            "exitCode": fault.exit_code if fault else 0,
-            "output": "\n".join(lines),
-            "error": "" if not fault else lines[-1],
-            "executionMessage": "" if not fault else f"command terminated with exit status={fault.exit_code}",
-            "startTime": op.timestamp,
-            "endTime": op.timestamp,
-            "statuses": [],
-        }
+        outputs["instanceView"] = deepcopy(self._last_run(op)) or _view(op)
 
     def settled(self, op: Op, resource: Resource) -> ArmError | None:
-        fault = op.run_command
-        wanted = op.inputs.get("treatFailureAsDeploymentFailure") and not op.inputs.get("asyncExecution")
-        if fault is None or not wanted:
+        view, fault = resource.properties["instanceView"], op.run_command
+        if self._last_run(op) is not None:
+            fault = None
+        elif (vm := op.state.get(op.parent_id)) is not None:
+            vm.notes.setdefault(_RUNS, {})[op.name] = {"settings": _settings(op), "view": deepcopy(view)}
+        if op.inputs.get("asyncExecution"):
             return None
-        tail = fault.message or "\n".join(fault.log_tail)
+        if view["executionState"] == "Running":
+            return ArmError(
+                200,
+                "VMExtensionProvisioningTimeout",
+                f"Provisioning of VM extension {op.name} has timed out. Extension provisioning has taken too long to "
+                f"complete. The extension did not report a message. {_HELP}",
+            )
+        if view["executionState"] != "Failed" or not op.inputs.get("treatFailureAsDeploymentFailure"):
+            return None
+        reported = fault.message if fault is not None and fault.message else _as_json(view)
         return ArmError(
             200,
             "VMExtensionProvisioningError",
             f"VM has reported a failure when processing extension '{op.name}' (publisher 'Microsoft.CPlat.Core' and "
-            "type "
-            "'RunCommandHandlerLinux'). Error message: 'Enable failed: failed to execute command: command terminated "
-            f"with exit status={fault.exit_code}\n[stdout]\n{tail}\n'.",
+            f"type 'RunCommandHandlerLinux'). Error message: '{reported}'. {_HELP}",
         )
+
+    def _last_run(self, op: Op) -> dict[str, Any] | None:
+        """How the last run under this name on this VM ended, if its settings were these."""
+        vm = op.state.get(op.parent_id)
+        last = vm.notes.get(_RUNS, {}).get(op.name) if vm is not None else None
+        return last["view"] if last is not None and last["settings"] == _settings(op) else None
+
+
+def _settings(op: Op) -> str:
+    return op.digest({key: value for key, value in op.inputs.items() if key not in _NOT_SETTINGS})
+
+
+def _view(op: Op) -> dict[str, Any]:
+    """What the handler reports of a run."""
+    fault = op.run_command
+    script = str(dig(op.inputs, "source.script", "")).encode()
+    short, vm = hashlib.sha256(script).hexdigest()[:12], op.parent_id.rsplit("/", 1)[-1]
+    said = [f"simulated: a script of {len(script)} bytes (sha256 {short}) was not really run on {vm}"]
+    if fault is None:
+        return {
+            "executionState": "Succeeded",
+            "executionMessage": "Execution completed",
+            "output": _tail("\n".join([*said, "simulated: it ended well"])),
+            "error": "",
+            "exitCode": 0,
+            "startTime": op.timestamp,
+            "endTime": op.timestamp,
+        }
+    code = _exit_code(fault, int(op.inputs.get("timeoutInSeconds") or 0))
+    *log, sentence = fault.log_tail or ("",)
+    return {
+        "executionState": "Running" if code is None else "Failed",
+        "executionMessage": (
+            "Execution in progress" if code is None else f"Execution failed: command terminated with exit status={code}"
+        ),
+        "output": _tail("\n".join([*said, *log])),
+        "error": _tail(sentence if code == fault.exit_code else ""),
+        "exitCode": code or 0,
+        "startTime": op.timestamp,
+        "endTime": "" if code is None else op.timestamp,
+    }
+
+
+def _exit_code(fault: RunCommandFault, allowed_s: int) -> int | None:
+    """None while the script still runs when the deployment ends; -1 where the handler has killed it."""
+    ends_s = min(fault.takes_s, allowed_s) if allowed_s else fault.takes_s
+    if ends_s > DEPLOYMENT_LIMIT_S:
+        return None
+    return fault.exit_code if ends_s == fault.takes_s else -1
+
+
+def _tail(text: str) -> str:
+    """The end of a stream; the cut may go through a character, of which the handler's JSON makes U+FFFD."""
+    return text.encode()[-TAIL_BYTES:].decode(errors="replace")
+
+
+def _as_json(view: Mapping[str, Any]) -> str:
+    """The view as the error shows it; a text that holds a secret was not kept."""
+    texts = {key: UNKNOWN_TEXT if isinstance(it, Mapping) and MARK in it else it for key, it in view.items()}
+    return json.dumps(texts, separators=(",", ":"), ensure_ascii=False)

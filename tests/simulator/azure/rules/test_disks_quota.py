@@ -1,11 +1,9 @@
-"""Disks and their sharing, quota, run commands."""
+"""Disks and their sharing, quota."""
 
 import pytest
 
 from tests.simulator.azure import builders as b
-from tests.simulator.azure.engine import PartialError, RefusedError
-
-RUN_COMMAND = "compute:VirtualMachineRunCommandByVirtualMachine"
+from tests.simulator.azure.engine import RefusedError
 
 
 @pytest.fixture
@@ -208,55 +206,3 @@ def test_a_resize_counts_the_difference_only(ground):
     azure.set_faults({"quota": {"StandardNCadsH100v5Family": 80}})
     vm = b.vm(azure, b.nic(azure, network))
     assert azure.change(vm, hardwareProfile={"vmSize": "Standard_NC80adis_H100_v5"}).id
-
-
-# --- run commands
-
-
-def test_a_run_command_says_that_it_is_simulated(azure):
-    b.node(azure)
-    made = azure.create(RUN_COMMAND, "apply", b.run_command_inputs())
-    view = made.outputs["instanceView"]
-    assert (view["exitCode"], view["executionState"]) == (0, "Succeeded")
-    assert view["output"].startswith("simulated: a script of 10 bytes") and "node-1" in view["output"]
-
-
-def test_a_failing_node_fails_the_deployment_and_the_next_update_tries_again(azure):
-    azure.set_faults({"faults": [{"kind": "run_command", "times": 1, "match": {"name": "apply"}}]})
-    b.node(azure)
-    with pytest.raises(
-        PartialError, match=r"(?s)VMExtensionProvisioningError.*exit status=1.*does not serve"
-    ) as caught:
-        azure.create(RUN_COMMAND, "apply", b.run_command_inputs())
-    half = caught.value.resource
-    assert half.outputs["instanceView"]["exitCode"] == 1 and half.outputs["provisioningState"] == "Failed"
-    assert azure.change(half, tags={"try": "2"}).outputs["instanceView"]["exitCode"] == 0
-
-
-def test_a_failing_script_without_the_flag_is_only_reported(azure):
-    azure.set_faults({"faults": [{"kind": "run_command", "exit_code": 3}]})
-    b.node(azure)
-    body = b.run_command_inputs(treatFailureAsDeploymentFailure=False)
-    made = azure.create(RUN_COMMAND, "apply", body)
-    assert made.outputs["instanceView"]["exitCode"] == 3 and made.outputs["provisioningState"] == "Succeeded"
-
-
-def test_a_run_command_needs_a_running_vm_and_a_script(azure):
-    vm = b.node(azure)
-    with pytest.raises(RefusedError, match=r"'source' is missing"):
-        azure.create(RUN_COMMAND, "apply", b.run_command_inputs(source={}))
-    with pytest.raises(RefusedError, match=r"timeoutInSeconds' is out of range"):
-        azure.create(RUN_COMMAND, "apply", b.run_command_inputs(timeoutInSeconds=9999))
-    with pytest.raises(RefusedError, match=r"ParentResourceNotFound"):
-        azure.create(RUN_COMMAND, "apply", b.run_command_inputs("nobody"))
-    with azure.cloud.store.transaction() as state:
-        state.get(vm.id).notes["power"] = "deallocated"
-    with pytest.raises(RefusedError, match=r"when the VM is not running"):
-        azure.create(RUN_COMMAND, "apply", b.run_command_inputs())
-
-
-def test_run_commands_go_with_their_vm(azure):
-    vm = b.node(azure)
-    azure.create(RUN_COMMAND, "apply", b.run_command_inputs())
-    azure.delete(vm)
-    assert azure.state.of_type(RUN_COMMAND) == []

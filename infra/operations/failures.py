@@ -103,6 +103,12 @@ _KNOWN: Mapping[str, tuple[str, str] | Callable[[re.Match[str], AzurePlan], Fail
         "Azure does not take tier {found[1]} with the API version of the installed azure-native release.",
         "Take a newer pulumi-azure-native (requirements/infra.in, `make lock`), or tier StandardV2.",
     ),
+    r"cannot create already existing resource '([^']+)'": (
+        "{found[1]} stands in Azure, but not in the stack's state: a destroy of {plan.stack} was interrupted, or somebody "
+        "made it.",
+        "Run `make destroy STACK={plan.stack}` to its end, then `up` again; `infra leaks -s {plan.stack}` lists what is "
+        "left.",
+    ),
     r"is protected|cannot be deleted.*protect": (
         "Data and gateway of `{plan.stack}` are protected from deletion.",
         "If you mean it: `pulumi state unprotect --all -s {plan.stack}`, then `destroy` again.",

@@ -48,7 +48,9 @@ def leaks(
         )
     names = [plan.stack for plan in plans]
     if as_json:
-        typer.echo(json.dumps({"subscription": chosen, "stacks": names, "leaks": [vars(leak) for leak in found]}, indent=2))
+        typer.echo(
+            json.dumps({"subscription": chosen, "stacks": names, "leaks": [vars(leak) for leak in found]}, indent=2)
+        )
     else:
         _show(chosen, names, found)
     if found:
@@ -75,7 +77,9 @@ def purge(
 
     plan = program.load_azure_plan(stack)
     if plan.protect:
-        reason = f"is {plan.environment.value}: its deleted gateway and key vault can be restored, so they are not purged"
+        reason = (
+            f"is {plan.environment.value}: its deleted gateway and key vault can be restored, so they are not purged"
+        )
         raise InputError(Fault(stack_file.label(stack), "environment", reason))
     chosen = subscription.current()
     with arm.connect() as azure:
@@ -121,5 +125,7 @@ def _forget(azure: Arm, subscription: str, plan: AzurePlan, found: list[SoftDele
     while left := _locked(azure, subscription, plan):
         if time.monotonic() > end:
             names = ", ".join(each.name for each in left)
-            raise ArmError(f"Azure still holds {names} after {PURGE_S / 60:.0f} min; see `infra leaks -s {plan.stack}`.")
+            raise ArmError(
+                f"Azure still holds {names} after {PURGE_S / 60:.0f} min; see `infra leaks -s {plan.stack}`."
+            )
         time.sleep(EVERY_S)

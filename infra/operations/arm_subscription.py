@@ -121,7 +121,9 @@ def purge(arm: Arm, subscription: str, found: SoftDeleted) -> None:
     shelf = _SHELVES[found.kind]
     method, action = shelf.purge
     region = found.location.replace(" ", "").lower()
-    path = f"/subscriptions/{subscription}/providers/{shelf.provider}/locations/{region}/{shelf.collection}/{found.name}"
+    path = (
+        f"/subscriptions/{subscription}/providers/{shelf.provider}/locations/{region}/{shelf.collection}/{found.name}"
+    )
     arm.send(method, f"{path}{action}", shelf.api_version)
 
 

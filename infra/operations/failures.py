@@ -104,9 +104,8 @@ _KNOWN: Mapping[str, tuple[str, str] | Callable[[re.Match[str], AzurePlan], Fail
         "Take a newer pulumi-azure-native (requirements/infra.in, `make lock`), or tier StandardV2.",
     ),
     r"cannot create already existing resource '([^']+)'": (
-        "{found[1]} stands in Azure, but not in the stack's state: a destroy of {plan.stack} was interrupted, or somebody "
-        "made it.",
-        "Run `make destroy STACK={plan.stack}` to its end, then `up` again; `infra leaks -s {plan.stack}` lists what is "
+        "{found[1]} stands in Azure, but not in the stack's state: a destroy was interrupted, or somebody made it.",
+        "Run `make destroy STACK={plan.stack}` to its end, then `up` again; `infra leaks -s {plan.stack}` says what is "
         "left.",
     ),
     r"is protected|cannot be deleted.*protect": (

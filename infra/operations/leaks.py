@@ -63,14 +63,14 @@ def find(
     return tuple(sorted(found, key=lambda leak: (_rank(leak.kind), leak.stack, leak.name.lower())))
 
 
-def _of(
-    owner: Owner, live: list[LiveResource], roles: list[LiveGrant], locked: list[SoftDeleted]
-) -> Iterator[Leak]:
+def _of(owner: Owner, live: list[LiveResource], roles: list[LiveGrant], locked: list[SoftDeleted]) -> Iterator[Leak]:
     stack, names = owner.plan.stack, owner.plan.names
     again = f"run `make destroy STACK={stack}` again" if owner.known else ""
     for resource in live:
         if owner.owns(resource) and not owner.knows(resource.id) and resource.type.lower() not in _MADE_BY_AZURE:
-            command = "az group delete --name {0.name}" if resource.type == GROUP_TYPE else "az resource delete --ids {0.id}"
+            command = (
+                "az group delete --name {0.name}" if resource.type == GROUP_TYPE else "az resource delete --ids {0.id}"
+            )
             yield Leak(resource.type, resource.id, stack, again or f"`{command.format(resource)}`")
     inside = f"/resourcegroups/{names.resource_group}/".lower()
     for grant in roles:

@@ -24,7 +24,9 @@ def current(environ: Mapping[str, str] = os.environ) -> str:
             return environ[variable]
     if found := _of_az():
         return found
-    raise InputError(Fault(VARIABLES[0], "", "is not set and `az account show` names none: set it to a subscription's id"))
+    raise InputError(
+        Fault(VARIABLES[0], "", "is not set and `az account show` names none: set it to a subscription's id")
+    )
 
 
 def _of_az() -> str:

@@ -49,8 +49,8 @@ class TargetModule(Protocol):
         """What is missing before `up` can start, as a sentence with the next step."""
 
     def refused_before(self, action: str, stack: str) -> int:
-        """Exit status of a check that asks what stands already; not 0, with the reason said, when `up` or `destroy` must
-        not run.
+        """Exit status of a check that asks what stands already; not 0, with the reason said, when `up` or `destroy`
+        must not run.
         """
 
 

@@ -44,9 +44,13 @@ def purge(state: State, method: str, path: str) -> int | None:
     for item in state.deleted:
         if _is(item, wanted) and item.name.lower() == found["name"].lower() and item.location == found["location"]:
             if item.purge_protected:
-                raise ArmError(403, "DeletedVaultPurge", f"Operation 'DeletedVaultPurge' is not allowed on {item.name}.")
+                raise ArmError(
+                    403, "DeletedVaultPurge", f"Operation 'DeletedVaultPurge' is not allowed on {item.name}."
+                )
             inside = f"{item.id.lower()}/"
-            state.deleted = [each for each in state.deleted if each is not item and not each.id.lower().startswith(inside)]
+            state.deleted = [
+                each for each in state.deleted if each is not item and not each.id.lower().startswith(inside)
+            ]
             return 202
     raise ArmError(404, "ResourceNotFound", f"'{found['name']}' is not soft-deleted in {found['location']}.")
 

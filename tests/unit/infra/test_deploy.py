@@ -136,7 +136,7 @@ def test_a_failed_up_ends_with_what_it_means_and_the_next_step(tmp_path: Path, c
     assert deploy.run_pulumi(engine, ["up", "--stack", "dev"], "dev") == 255
     said = capfd.readouterr().err
     assert "still belongs to a deleted vault" in said
-    assert "Next: Run `az keyvault purge --name huddleai-dev-kv-" in said
+    assert "Next: Run `infra purge -s dev`" in said
 
 
 @pytest.mark.parametrize("action", ["up", "destroy"])

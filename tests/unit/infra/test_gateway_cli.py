@@ -79,9 +79,7 @@ def test_a_destroy_in_somebody_elses_gateway_is_refused_with_names(
     assert "Grace's app of grace; move or delete them in the portal first, nothing was deleted" in done.stderr
 
 
-def test_a_stack_that_never_came_up_has_nothing_to_lose(
-    azure: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stack_that_never_came_up_has_nothing_to_lose(azure: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     del azure["gateway_id"]
     assert run("products", "-s", "dev", "--destroy").exit_code == 0
 

@@ -85,6 +85,4 @@ def test_a_locked_name_says_who_frees_it(stack: str, kept: bool, step: str) -> N
     vault = SoftDeleted(Locked.VAULT, plan(stack).names.key_vault.upper(), "eastus2", day, kept)
     strange = replace(vault, name="somebody-elses")
     gateway = replace(vault, name=vault.name, kind=Locked.GATEWAY)
-    assert leaks(locked=(vault, strange, gateway), stack=stack) == [
-        Leak(Locked.VAULT.value, vault.name, stack, step)
-    ]
+    assert leaks(locked=(vault, strange, gateway), stack=stack) == [Leak(Locked.VAULT.value, vault.name, stack, step)]

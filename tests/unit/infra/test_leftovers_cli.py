@@ -1,4 +1,4 @@
-"""`infra leaks` and `infra purge` at their edges; what they find is in test_leaks.py and tests/engine/test_destroy.py."""
+"""`infra leaks` and `infra purge` at their edges; for what they find see test_leaks.py and tests/engine."""
 
 from __future__ import annotations
 

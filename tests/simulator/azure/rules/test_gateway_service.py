@@ -147,7 +147,8 @@ def test_a_link_that_outlives_its_service_keeps_the_subnet_but_not_the_group(gro
     ground.delete(made)
     with pytest.raises(RefusedError, match=r"InUseSubnetCannotBeDeleted.*serviceAssociationLinks/AppServiceLink"):
         ground.delete(network)
-    ground.delete(ground.group)
+    group = ground.import_("resources:ResourceGroup", "rg", made.id.partition("/providers/")[0])
+    ground.delete(group)
     assert not ground.cloud.store.read().resources
 
 

@@ -73,6 +73,7 @@ class Gateway(pulumi.ComponentResource):
             child,
         )
         scope = replace(scope, resource_group_name=service.resource_group_name)
+        entities = pulumi.ResourceOptions.merge(child, service.entities)
         backends = Backends(
             f"{name}-backends",
             BackendsArgs(
@@ -82,7 +83,7 @@ class Gateway(pulumi.ComponentResource):
                 pools=gateway.pools,
                 after=service.ready,
             ),
-            child,
+            entities,
         )
         api = Api(
             f"{name}-api",
@@ -95,7 +96,7 @@ class Gateway(pulumi.ComponentResource):
                 key_ready=args.ready_after,
                 after=backends.tail,
             ),
-            child,
+            entities,
         )
         observability = Observability(
             f"{name}-observability",
@@ -110,7 +111,7 @@ class Gateway(pulumi.ComponentResource):
                 workspace_id=args.workspace_id,
                 after=api.tail,
             ),
-            child,
+            entities,
         )
         products = Products(
             f"{name}-products",
@@ -121,7 +122,7 @@ class Gateway(pulumi.ComponentResource):
                 products=gateway.products,
                 after=observability.tail,
             ),
-            child,
+            entities,
         )
         if found := extra_apis(gateway):
             ExtraApis(
@@ -134,7 +135,7 @@ class Gateway(pulumi.ComponentResource):
                     product_ids=tuple(product.id for product in gateway.products),
                     after=products.tail,
                 ),
-                child,
+                entities,
             )
         self.service_id, self.service_name = service.id, service.name
         self.gateway_url = service.gateway_url

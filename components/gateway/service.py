@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pulumi
 from pulumi_azure_native import apimanagement, network
 
+from components import deletion
 from components.gateway.internal_dns import InternalDns, InternalDnsArgs
 from components.private_endpoint import PrivateEndpoint, PrivateEndpointArgs
 from components.scope import StackScope
@@ -57,6 +58,8 @@ class ApiManagement(pulumi.ComponentResource):
     gateway_url: pulumi.Output[str]
     portal_url: pulumi.Output[str]
     ready: list[pulumi.Resource]
+    entities: pulumi.ResourceOptions
+    """For what is written into the service: entities of our own service go with it."""
 
     def __init__(self, name: str, args: ApiManagementArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("h100:gateway:Service", name, None, opts)
@@ -76,6 +79,7 @@ class ApiManagement(pulumi.ComponentResource):
         self.gateway_url = found.apply(lambda service: str(service.gateway_url))
         self.portal_url = found.apply(lambda service: str(service.developer_portal_url))
         self.ready = []
+        self.entities = pulumi.ResourceOptions()
 
     def _make(self, name: str, args: ApiManagementArgs) -> None:
         service = self._service(name, args, self._address(name, args))
@@ -83,6 +87,7 @@ class ApiManagement(pulumi.ComponentResource):
         self.resource_group_name = args.scope.resource_group_name
         self.gateway_url, self.portal_url = service.gateway_url, service.developer_portal_url
         self.ready = [service, *self._ways_in(name, args, service)]
+        self.entities = pulumi.ResourceOptions(transformations=[deletion.with_service(service)])
 
     def _service(
         self, name: str, args: ApiManagementArgs, address: network.PublicIPAddress | None

@@ -128,10 +128,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except stack_secrets.StackNotReadyError as error:
             print(error, file=sys.stderr)
             return EXIT_NOT_READY
-    if options.action == "up" and (refused := target.refused_before_up(options.stack)):
+    if options.action != "preview" and (refused := target.refused_before(options.action, options.stack)):
         return refused
     print(f"pulumi {options.action} of stack {options.stack} (Pulumi {engine.version})", file=sys.stderr, flush=True)
-    return run_pulumi(engine, [options.action, "--stack", options.stack, *options.flags], options.stack)
+    # One thing that can't go must not keep a GPU VM alive.
+    more = ["--continue-on-error"] if options.action == "destroy" else []
+    return run_pulumi(engine, [options.action, "--stack", options.stack, *more, *options.flags], options.stack)
 
 
 def run() -> int:

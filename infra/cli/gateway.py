@@ -74,10 +74,16 @@ def products(
     leaving: Annotated[
         bool, typer.Option("--leaving", help="Only check whether `up` would delete products that others subscribed to.")
     ] = False,
+    destroy: Annotated[
+        bool, typer.Option("--destroy", help="Only check what `destroy` would take from others.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """List products and subscriptions, ours and others'. Exit code 1 when `up` would delete what others use."""
     plan = program.load_azure_plan(stack)
+    if destroy:
+        _before_destroy(plan)
+        return
     if leaving and not _products_leave(plan):
         return
     found = take_inventory(plan)
@@ -88,6 +94,24 @@ def products(
     else:
         _show(plan, found)
     if found.refusals:
+        raise typer.Exit(EXIT_REFUSED)
+
+
+def _before_destroy(plan: AzurePlan) -> None:
+    """Our own gateway goes as a whole, whoever uses it; one of others refuses to let a product in use go."""
+    from infra.operations import stack_outputs as live_stack  # noqa: PLC0415
+
+    try:
+        if "gateway_id" not in live_stack.outputs(plan.stack):
+            return
+    except live_stack.NoStackError:
+        return
+    lost = take_inventory(plan).lost_by_destroy
+    if plan.gateway.existing is None:
+        for sentence in lost:
+            typer.echo(f"warning: {sentence}; they go with the gateway", err=True)
+    elif lost:
+        _say(f"{sentence}; move or delete them in the portal first, nothing was deleted" for sentence in lost)
         raise typer.Exit(EXIT_REFUSED)
 
 

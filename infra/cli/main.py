@@ -16,7 +16,7 @@ from rich.console import Console
 from huddle import command_line
 from huddle.errors import Fault, HuddleError, InputError
 from infra import program, targets
-from infra.cli import edge
+from infra.cli import edge, leftovers
 from infra.cli import gateway as gateway_cli
 from plan import stack_file
 
@@ -30,6 +30,8 @@ Stack = Annotated[str, typer.Option("--stack", "-s", help="Stack name: stacks/Pu
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 app.add_typer(gateway_cli.keys, name="keys")
 app.command()(gateway_cli.products)
+app.command()(leftovers.leaks)
+app.command()(leftovers.purge)
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 EXIT_INTERRUPTED = 130

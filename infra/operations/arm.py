@@ -62,6 +62,14 @@ class Arm:
         """
         return self._ask("POST", f"{resource_id}/{action}?api-version={api_version}")
 
+    def send(self, method: str, resource_id: str, api_version: str) -> None:
+        """Ask for something that Azure does in its own time.
+
+        Raises:
+            ArmError: Azure refused or did not answer.
+        """
+        self._ask(method, f"{resource_id}?api-version={api_version}")
+
     def _next(self, link: object) -> str | None:
         """The next page's path; a link elsewhere is not followed, since the token would go along."""
         if not link:

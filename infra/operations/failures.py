@@ -89,11 +89,11 @@ _KNOWN: Mapping[str, tuple[str, str] | Callable[[re.Match[str], AzurePlan], Fail
     r"(SkuNotAvailable|ZonalAllocationFailed|AllocationFailed|OverconstrainedZonalAllocationRequest)": _capacity,
     r"ServiceAlreadyExistsInSoftDeletedState": (
         "The gateway's name {plan.names.gateway} still belongs to a deleted service: Azure keeps it for 48 hours.",
-        "Run `az apim deletedservice purge --service-name {plan.names.gateway} --location {plan.location}`, " + _PURGE,
+        "Run `infra purge -s {plan.stack}`, " + _PURGE,
     ),
     r"vault .*(?:deleted but recoverable|soft.?deleted)|ConflictError.*deleted": (
         "The key vault's name {plan.names.key_vault} still belongs to a deleted vault.",
-        "Run `az keyvault purge --name {plan.names.key_vault} --location {plan.location}`, " + _PURGE,
+        "Run `infra purge -s {plan.stack}`, " + _PURGE,
     ),
     r"VMExtensionProvisioningError.*?executionState": _not_serving,
     r"VMExtensionProvisioningTimeout": _too_slow,
@@ -102,8 +102,8 @@ _KNOWN: Mapping[str, tuple[str, str] | Callable[[re.Match[str], AzurePlan], Fail
         "This program should have replaced the VM; please report it with the preview's output.",
     ),
     r"InUseSubnetCannotBeDeleted": (
-        "A subnet is still in use: API Management gives its subnet back some minutes after it is gone.",
-        "Run `destroy` again in a few minutes.",
+        "A subnet is still in use: API Management gives its subnet back minutes to hours after it is gone.",
+        "Run `destroy` again later.",
     ),
     r"AnotherOperationInProgress|another operation on this or dependent resource": (
         "Azure was still busy with another change to the same resource.",
@@ -121,6 +121,11 @@ _KNOWN: Mapping[str, tuple[str, str] | Callable[[re.Match[str], AzurePlan], Fail
     r"Operation on (\w+) SKU is only supported in the api-versions": (
         "Azure does not take tier {found[1]} with the API version of the installed azure-native release.",
         "Take a newer pulumi-azure-native (requirements/infra.in, `make lock`), or tier StandardV2.",
+    ),
+    r"cannot create already existing resource '([^']+)'": (
+        "{found[1]} stands in Azure, but not in the stack's state: a destroy was interrupted, or somebody made it.",
+        "Run `make destroy STACK={plan.stack}` to its end, then `up` again; `infra leaks -s {plan.stack}` says what is "
+        "left.",
     ),
     r"is protected|cannot be deleted.*protect": (
         "Data and gateway of `{plan.stack}` are protected from deletion.",

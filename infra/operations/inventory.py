@@ -36,6 +36,17 @@ class Inventory:
             for product, names in sorted(self.blocked.items())
         )
 
+    @property
+    def lost_by_destroy(self) -> tuple[str, ...]:
+        """What `destroy` takes from others, one sentence for each product."""
+        found: dict[str, list[str]] = {}
+        for each in self.foreign_subscriptions:
+            found.setdefault(str(each.product), []).append(_called(each))
+        return tuple(
+            f"product '{product}' has {len(names)} subscriptions that this program did not make: {', '.join(names)}"
+            for product, names in sorted(found.items())
+        )
+
 
 def take(
     gateway: GatewayPlan,

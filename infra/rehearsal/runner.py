@@ -27,12 +27,15 @@ class StepResult:
     problem: str | None
     next_step: str | None = None
     details: str = ""
+    said: str = ""
 
     @property
     def outcome(self) -> str:
         """`61 created`, or `refused, as it should be`."""
         if self.problem is None and self.step.refused is not None:
             return "refused, as it should be"
+        if self.said:
+            return self.said
         return summary(self.record.count())
 
     def as_json(self) -> dict[str, Any]:
@@ -43,6 +46,7 @@ class StepResult:
             "seconds": round(self.seconds, 2),
             "changes": {change.value: count for change, count in sorted(self.record.count().items())},
             "touched": {name: change.value for name, change in self.record.touched().items()},
+            "said": self.said,
             "problem": self.problem,
             "next_step": self.next_step,
         }
@@ -100,7 +104,7 @@ def _run_step(step: Step, plan: AzurePlan, sandbox: Sandbox, observer: Observer)
     seconds = time.monotonic() - begin
     if failure is None:
         problem = "this should have been refused, but it went through" if step.refused else step.check(record, sandbox)
-        return StepResult(step, seconds, record, problem)
+        return StepResult(step, seconds, record, problem, said=step.tell(sandbox) if step.tell else "")
     if step.refused and step.refused in failure.lower():
         return StepResult(step, seconds, record, step.check(record, sandbox))
     text = "\n".join([*record.diagnostics, failure])

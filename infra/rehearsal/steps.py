@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from infra import program
-from infra.rehearsal import existing
+from infra.rehearsal import existing, leftovers
 from infra.rehearsal.record import RUN_COMMAND, VM, Change, Record, join
 from infra.rehearsal.sandbox import OnEvent, Sandbox
 from plan.azure.model import AzurePlan
@@ -26,7 +26,10 @@ NEXT_IMAGE_VERSION = "99.99.2099010101"
 
 @dataclass(frozen=True)
 class Step:
-    """One operation. `check` returns what is wrong as a sentence, or None; `refused` steps must fail with that text."""
+    """One operation. `check` returns what is wrong as a sentence, or None; `refused` steps must fail with that text.
+
+    `tell` says what came of it, where the number of changed resources does not.
+    """
 
     name: str
     title: str
@@ -34,6 +37,7 @@ class Step:
     run: Callable[[Sandbox, OnEvent], Any]
     check: Callable[[Record, Sandbox], str | None]
     refused: str | None = None
+    tell: Callable[[Sandbox], str] | None = None
 
 
 def steps_of(plan: AzurePlan) -> tuple[Step, ...]:
@@ -60,7 +64,10 @@ def steps_of(plan: AzurePlan) -> tuple[Step, ...]:
         refused = replace(destroy, name="guard", title="Destroy is refused", run=_preview_destroy, refused="protect")
         steps.append(replace(refused, check=_nothing_gone))
         steps.append(Step("unprotect", "Unprotect", f"pulumi state unprotect --all -s {stack}", _unprotect, _untouched))
-    return (*steps, destroy)
+    left = Step("leaks", "Look for what is left", f"infra leaks -s {stack}", _look, _nothing_left, tell=_told)
+    if not plan.protect:
+        left = replace(left, title="Free the names", command=f"infra purge -s {stack}", run=_purge)
+    return (*steps, destroy, left)
 
 
 def _up(sandbox: Sandbox, on_event: OnEvent) -> None:
@@ -116,6 +123,22 @@ def _preview_destroy(sandbox: Sandbox, on_event: OnEvent) -> None:
 
 def _destroy(sandbox: Sandbox, on_event: OnEvent) -> None:
     sandbox.stack.destroy(on_event=on_event)
+
+
+def _purge(sandbox: Sandbox, _: OnEvent) -> None:
+    leftovers.purge(sandbox)
+
+
+def _look(_: Sandbox, __: OnEvent) -> None:
+    """Azure keeps the names of what can be restored."""
+
+
+def _nothing_left(_: Record, sandbox: Sandbox) -> str | None:
+    return leftovers.problem(sandbox, leftovers.find(sandbox))
+
+
+def _told(sandbox: Sandbox) -> str:
+    return leftovers.told(leftovers.find(sandbox))
 
 
 def _everything_created(record: Record, _: Sandbox) -> str | None:

@@ -48,8 +48,10 @@ class TargetModule(Protocol):
     def obstacle(self, environ: Mapping[str, str]) -> str | None:
         """What is missing before `up` can start, as a sentence with the next step."""
 
-    def refused_before_up(self, stack: str) -> int:
-        """Exit status of a check that asks what stands already; not 0, with the reason said, when `up` must not run."""
+    def refused_before(self, action: str, stack: str) -> int:
+        """Exit status of a check that asks what stands already; not 0, with the reason said, when `up` or `destroy`
+        must not run.
+        """
 
 
 def of(target: str) -> TargetModule:

@@ -1,8 +1,8 @@
 """`python -m simulator.azure.arm`: a stand-in for Azure Resource Manager's HTTP api, over the simulated subscription.
 
-Only what `infra keys` and `infra products` ask for: lists of a service's products and subscriptions, their keys, and
-regenerating a key. Anything else is 404 with a text that says so. It listens on loopback and checks no token, because
-none is ever sent there.
+Only what `infra` asks for: a service's products and subscriptions, their keys, regenerating a key, and what
+`arm_subscription.py` lists and purges. Anything else is 404 with a text that says so. It listens on loopback and checks
+no token, because none is ever sent there.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
+from simulator.azure import arm_subscription
 from simulator.azure.cloud.functions import subscription_keys
 from simulator.azure.errors import SIMULATED, ArmError
 from simulator.azure.settings import from_environment
@@ -44,21 +45,29 @@ class ArmApi:
     def answer(self, method: str, path: str, skip: int = 0) -> tuple[int, dict[str, Any]]:
         """One request."""
         try:
-            if method == "GET" and (found := _LIST.fullmatch(path)):
-                return 200, self._list(found["service"], found["kind"].lower(), path, skip)
+            if method == "GET" and (listed := self._listed(path)) is not None:
+                return 200, self._page_of(listed, path, skip)
             if method == "POST" and (found := _ACTION.fullmatch(path)):
                 if found["which"] is None:
                     return 200, self._keys(found["id"])
                 return self._regenerate(found["id"], found["which"].lower())
+            with self._store.transaction() as state:
+                if (status := arm_subscription.purge(state, method, path)) is not None:
+                    return status, {}
         except ArmError as error:
             return error.status, {"error": {"code": error.code, "message": f"{SIMULATED} {error.message}"}}
         return 404, {"error": {"code": "NotImitated", "message": f"{SIMULATED} {method} {path} is not imitated"}}
 
-    def _list(self, service: str, kind: str, path: str, skip: int) -> dict[str, Any]:
+    def _listed(self, path: str) -> list[dict[str, Any]] | None:
         with self._store.reading() as state:
-            _require(state, service)
-            inside = [item for item in state.inside(service) if item.key == _KINDS[kind]]
-            items = [_shown(item) for item in sorted(inside, key=lambda item: item.id)]
+            if found := _LIST.fullmatch(path):
+                _require(state, found["service"])
+                kind = _KINDS[found["kind"].lower()]
+                inside = [item for item in state.inside(found["service"]) if item.key == kind]
+                return [_shown(item) for item in sorted(inside, key=lambda item: item.id)]
+            return arm_subscription.items(state, path)
+
+    def _page_of(self, items: list[dict[str, Any]], path: str, skip: int) -> dict[str, Any]:
         page = items[skip : skip + self._page]
         rest = {"nextLink": f"{path}?$skip={skip + self._page}"} if len(items) > skip + self._page else {}
         return {"value": page, "count": len(items), **rest}

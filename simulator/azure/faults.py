@@ -121,7 +121,25 @@ class ThrottleFault(_Fault):
     retry_after_s: int = Field(default=30, ge=1)
 
 
-Fault = QuotaFault | CapacityFault | ConflictFault | SlowFault | RunCommandFault | PartialFault | ThrottleFault
+class SubnetLinkFault(_Fault):
+    """A deleted gateway's link to its delegated subnet stays for a while, and the subnet cannot go."""
+
+    kind: Literal["subnet_link"]
+    match: Match = Match(type="apimanagement:ApiManagementService")
+    operations: tuple[Operation, ...] = (Operation.DELETE,)
+    seconds: float = Field(gt=0, description="How long the link stays, in seconds of real time.")
+
+
+Fault = (
+    QuotaFault
+    | CapacityFault
+    | ConflictFault
+    | SlowFault
+    | RunCommandFault
+    | PartialFault
+    | ThrottleFault
+    | SubnetLinkFault
+)
 
 
 class FaultPlan(_Model):

@@ -38,9 +38,11 @@ def test_the_whole_life_as_json(pulumi_engine: engine.PulumiEngine) -> None:
         "prompt",
         "image",
         "destroy",
+        "leaks",
     ]
     assert document["steps"][0]["changes"] == {"create": document["resources"]}
-    assert document["steps"][-1]["changes"] == {"delete": document["resources"]}
+    assert document["steps"][-2]["changes"] == {"delete": document["resources"]}
+    assert document["steps"][-1]["said"] == "0 resources left, 0 names locked"
     assert document["outputs"]["product_keys"] == "(secret)"
     assert document["timeline"]["total_s"] > 0
     assert "simulated" in done.stderr

@@ -22,6 +22,14 @@ INLINE_OR_STANDALONE: Mapping[str, tuple[str, tuple[str, ...]]] = {
 """Parents whose children can be written in two places (docs/facts/pulumi.md#inline-or-standalone)."""
 HOLDS_DATA = ("compute:Disk", "storage:StorageAccount", "keyvault:Vault", "apimanagement:ApiManagementService")
 """What `prod` promises to protect: data and the gateway."""
+GO_WITH_THEIR_PARENT = ("keyvault:Secret", "compute:VirtualMachineRunCommandByVirtualMachine")
+DELETED_BY_THEMSELVES = (
+    "resources:ResourceGroup",
+    "compute:VirtualMachine",
+    "apimanagement:ApiManagementService",
+    "authorization:RoleAssignment",
+    "monitor:DiagnosticSetting",
+)
 GATEWAY_WRITES_IN_A_ROW = ("apimanagement:Subscription", "apimanagement:ProductApi")
 
 
@@ -134,6 +142,22 @@ def everything_carries_the_tags(recording: Recording, plan: AzurePlan) -> Iterat
         missing = [key for key, value in plan.tags.items() if not isinstance(tags, dict) or tags.get(key) != value]
         if missing:
             yield f"{resource.type} {resource.name} lacks the tags {', '.join(missing)}"
+
+
+def deletions_are_left_to_azure(recording: Recording, plan: AzurePlan) -> Iterator[str]:
+    """A gateway of ours takes its entities along, the group of an unprotected stack all that is in it, but for what is
+    deleted by itself. In places of others nothing is left to an owner whom the stack does not delete.
+    """
+    for resource in _custom(recording):
+        kind = resource.type.removeprefix("azure-native:")
+        if kind in GO_WITH_THEIR_PARENT:
+            owned = True
+        elif kind.startswith("apimanagement:") and kind != "apimanagement:ApiManagementService":
+            owned = plan.gateway.existing is None
+        else:
+            owned = not plan.protect and plan.network.existing_vnet is None and kind not in DELETED_BY_THEMSELVES
+        if owned != bool(resource.deleted_with):
+            yield f"{kind} {resource.name} " + ("is deleted one by one" if owned else "goes with an owner")
 
 
 def _custom(recording: Recording) -> list[Recorded]:

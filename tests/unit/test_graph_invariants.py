@@ -30,6 +30,7 @@ OVER_RECORDING_AND_PLAN = (
     invariants.what_holds_data_is_protected,
     invariants.security_rules_match_the_port_table,
     invariants.everything_carries_the_tags,
+    invariants.deletions_are_left_to_azure,
 )
 
 

@@ -133,6 +133,14 @@ def test_a_port_outside_the_table_and_one_missing_are_noticed() -> None:
     assert "huddleai-dev-nodes-nsg lacks inbound 8000, which is in the port table" in found
 
 
+def test_a_disk_that_is_deleted_one_by_one_is_noticed() -> None:
+    def program() -> None:
+        compute.Disk("disk", disk_name="disk", creation_data={"createOption": "Empty"}, **RG)
+
+    recording = run_program(program, "dev", preview=True)
+    assert len(list(invariants.deletions_are_left_to_azure(recording, load_plan("dev")))) == 1
+
+
 def test_a_resource_without_tags_is_noticed() -> None:
     recording = run_program(resource_without_a_component, "dev", preview=True)
     assert len(list(invariants.everything_carries_the_tags(recording, load_plan("dev")))) == 1

@@ -29,7 +29,7 @@ __all__ = [
     "obstacle",
     "picture",
     "read_files",
-    "refused_before_up",
+    "refused_before",
     "summary",
     "warnings",
 ]
@@ -105,7 +105,8 @@ def explain(text: str, plan: AzurePlan) -> Failure | None:
     return failures.explain(text, plan)
 
 
-def refused_before_up(stack: str) -> int:
-    """1, with the reason said, when `up` would delete a product that others subscribed to."""
-    command = [str(stack_file.ROOT / ".venv/bin/infra"), "products", "--leaving", "-s", stack]
+def refused_before(action: str, stack: str) -> int:
+    """1, with the reason said, when `up` or `destroy` would delete a product that others subscribed to."""
+    question = {"up": "--leaving", "destroy": "--destroy"}[action]
+    command = [str(stack_file.ROOT / ".venv/bin/infra"), "products", question, "-s", stack]
     return subprocess.run(command, check=False, stdout=sys.stderr).returncode

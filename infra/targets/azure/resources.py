@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pulumi
 from pulumi_azure_native import authorization, resources
 
+from components import deletion
 from components.access import Bastion, BastionArgs
 from components.alerts import Alerts, AlertsArgs
 from components.gateway import Gateway, GatewayArgs
@@ -27,6 +28,9 @@ from plan.azure.model import AzurePlan
 from plan.azure_network import PrivateLink
 from plan.secrets import Secret
 from plan.vocabulary import BastionSku, Segment
+
+_GROUP_GOES = "3h"
+"""A gateway's deletion takes up to an hour, and its link to a subnet can outlive it for longer."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,10 @@ def _base(plan: AzurePlan) -> _Base:
         resource_group_name=plan.names.resource_group,
         location=plan.location,
         tags=dict(plan.tags),
+        opts=pulumi.ResourceOptions(custom_timeouts=pulumi.CustomTimeouts(delete=_GROUP_GOES)),
     )
+    if not plan.protect and plan.network.existing_vnet is None:
+        pulumi.runtime.register_stack_transformation(deletion.with_group(group))
     scope = StackScope(
         resource_group_name=group.name,
         location=plan.location,

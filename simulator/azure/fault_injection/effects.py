@@ -13,6 +13,7 @@ from simulator.azure.faults import (
     QuotaFault,
     RunCommandFault,
     SlowFault,
+    SubnetLinkFault,
     ThrottleFault,
     load,
     matching,
@@ -43,6 +44,8 @@ def apply(op: Op, names: tuple[str, ...]) -> InjectedFault:
             injected.delay_s += fault.delay_s
         elif isinstance(fault, RunCommandFault):
             injected.run_command = fault
+        elif isinstance(fault, SubnetLinkFault):
+            op.link_stays_s = fault.seconds
     return injected
 
 

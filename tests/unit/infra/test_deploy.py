@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from infra.cli import deploy
+from infra.cli import deploy, stack_secrets
 from infra.cli.stack_secrets import missing_secrets
 from infra.engine import EngineUnavailableError, Origin, PulumiEngine
 from infra.engine.versions import ROOT
+from infra.targets import azure
 from infra.targets.azure import login
 from tools.preview_summary import summary
 
@@ -111,9 +112,10 @@ def test_without_login_pulumi_does_not_start(environ: pytest.MonkeyPatch, capfd:
 def test_with_everything_there_pulumi_starts_with_the_users_flags(environ: pytest.MonkeyPatch):
     for name, value in {**LOGIN, **BACKEND}.items():
         environ.setenv(name, value)
+    environ.setattr(azure, "refused_before", lambda action, stack: 0)
     with pytest.raises(Started) as started:
         deploy.main(["destroy", "dev", "--", "--yes", "--refresh"])
-    assert started.value.args[0] == ["destroy", "--stack", "dev", "--yes", "--refresh"]
+    assert started.value.args[0] == ["destroy", "--stack", "dev", "--continue-on-error", "--yes", "--refresh"]
 
 
 FAKE_PULUMI = """#!/bin/sh
@@ -134,7 +136,18 @@ def test_a_failed_up_ends_with_what_it_means_and_the_next_step(tmp_path: Path, c
     assert deploy.run_pulumi(engine, ["up", "--stack", "dev"], "dev") == 255
     said = capfd.readouterr().err
     assert "still belongs to a deleted vault" in said
-    assert "Next: Run `az keyvault purge --name huddleai-dev-kv-" in said
+    assert "Next: Run `infra purge -s dev`" in said
+
+
+@pytest.mark.parametrize("action", ["up", "destroy"])
+def test_what_others_use_stops_it_before_pulumi(environ: pytest.MonkeyPatch, action: str):
+    for name, value in {**LOGIN, **BACKEND}.items():
+        environ.setenv(name, value)
+    environ.setattr(stack_secrets, "prepare", lambda *_, **__: None)
+    asked: list[tuple[str, str]] = []
+    environ.setattr(azure, "refused_before", lambda *question: asked.append(question) or 1)
+    assert deploy.main([action, "dev"]) == 1
+    assert asked == [(action, "dev")]
 
 
 def test_without_an_engine_there_is_a_sentence(environ: pytest.MonkeyPatch, capfd: pytest.CaptureFixture):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,12 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from huddle.errors import Fault, HuddleError, InputError
+from infra import program
 from infra.cli.main import app
 from infra.operations import arm, failures
 from infra.operations import stack_outputs as live_stack
 from infra.program import load_plan
+from plan.azure.gateway_model import ExistingGatewayPlan
 from simulator.azure.arm import serve
 from simulator.azure.state.store import Resource, Store
 
@@ -55,6 +58,36 @@ def test_an_up_that_would_take_somebodys_subscription_is_refused_with_names(azur
         assert done.exit_code == 1
         assert "error: product 'old' is no longer in the stack file" in done.stderr
         assert "Grace's app of grace" in done.stderr
+
+
+def test_a_destroy_of_our_own_gateway_says_what_others_lose(azure: dict[str, Any]) -> None:
+    done = run("products", "-s", "dev", "--destroy")
+    assert done.exit_code == 0
+    assert done.stderr.startswith("warning: product 'old' has 1 subscriptions that this program did not make: Grace's")
+    assert "they go with the gateway" in done.stderr
+
+
+def test_a_destroy_in_somebody_elses_gateway_is_refused_with_names(
+    azure: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = load_plan("dev")
+    existing = ExistingGatewayPlan(GATEWAY, "g", "gw")
+    shared = replace(plan, gateway=replace(plan.gateway, existing=existing))
+    monkeypatch.setattr(program, "load_azure_plan", lambda _: shared)
+    done = run("products", "-s", "dev", "--destroy")
+    assert done.exit_code == 1
+    assert "Grace's app of grace; move or delete them in the portal first, nothing was deleted" in done.stderr
+
+
+def test_a_stack_that_never_came_up_has_nothing_to_lose(azure: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    del azure["gateway_id"]
+    assert run("products", "-s", "dev", "--destroy").exit_code == 0
+
+    def none(_: str) -> dict[str, Any]:
+        raise live_stack.NoStackError
+
+    monkeypatch.setattr(live_stack, "outputs", none)
+    assert run("products", "-s", "dev", "--destroy").exit_code == 0
 
 
 def test_where_no_product_leaves_azure_is_not_even_asked(

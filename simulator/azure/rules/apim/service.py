@@ -186,6 +186,9 @@ class ApiManagementService(Rules):
         return None
 
     def removed(self, op: Op, resource: Resource) -> None:
+        subnet = str(dig(resource.properties, "virtualNetworkConfiguration.subnetResourceId", "") or "")
+        if op.link_stays_s and subnet:
+            subnets.keep_link(op.state, subnet, op.now + op.link_stays_s)
         op.state.deleted.append(
             Deleted(
                 id=resource.id,

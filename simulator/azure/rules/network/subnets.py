@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from simulator.azure.errors import ArmError, bad_request
 from simulator.azure.state.store import Resource, State
 
+if TYPE_CHECKING:
+    from simulator.azure.rules.base import Op
+
 Network = ipaddress.IPv4Network
 RESERVED_PER_SUBNET: Final = 5  # network, gateway, two for DNS, broadcast (Microsoft's virtual network FAQ)
 BASTION_SUBNET: Final = "AzureBastionSubnet"
+_LINKS: Final = "links"  # a network's note of links that outlive their service
 
 
 def parse(prefix: Any) -> Network:
@@ -98,22 +102,35 @@ def users(state: State, subnet_id: str) -> list[Resource]:
     ]
 
 
-def in_use(state: State, subnet_id: str) -> ArmError | None:
+def in_use(op: Op, subnet_id: str) -> ArmError | None:
     """The refusal to delete a subnet that is in use (text as in public issue reports)."""
-    for user in users(state, subnet_id):
-        holder = user.id
-        if user.key == "network:NetworkInterface":
-            first = (user.properties.get("ipConfigurations") or [{}])[0]
-            holder = f"{user.id}/ipConfigurations/{first.get('name', 'ipconfig')}"
-        elif user.key == "apimanagement:ApiManagementService":
-            holder = f"{subnet_id}/serviceAssociationLinks/AppServiceLink"
+    for holder in _holders(op, subnet_id):
         return bad_request(
             "InUseSubnetCannotBeDeleted",
             f"Subnet {subnet_id.rsplit('/', 1)[-1]} is in use by {holder} and cannot be deleted. In order to delete "
-            "the "
-            "subnet, delete all the resources within the subnet. See aka.ms/deletesubnet.",
+            "the subnet, delete all the resources within the subnet. See aka.ms/deletesubnet.",
         )
     return None
+
+
+def _holders(op: Op, subnet_id: str) -> Iterator[str]:
+    link = f"{subnet_id}/serviceAssociationLinks/AppServiceLink"
+    for user in users(op.state, subnet_id):
+        if user.key == "network:NetworkInterface":
+            first = (user.properties.get("ipConfigurations") or [{}])[0]
+            yield f"{user.id}/ipConfigurations/{first.get('name', 'ipconfig')}"
+        else:
+            yield link if user.key == "apimanagement:ApiManagementService" else user.id
+    vnet = op.state.get(vnet_of(subnet_id))
+    if vnet is not None and vnet.notes.get(_LINKS, {}).get(subnet_id.lower(), 0.0) > op.now:
+        yield link
+
+
+def keep_link(state: State, subnet_id: str, until: float) -> None:
+    """A deleted gateway's link to a delegated subnet stays until then (seconds since the epoch)."""
+    vnet = state.get(vnet_of(subnet_id))
+    if vnet is not None and delegations(body_of(state, subnet_id) or {}):
+        vnet.notes[_LINKS] = {**vnet.notes.get(_LINKS, {}), subnet_id.lower(): until}
 
 
 def delegations(subnet: Mapping[str, Any]) -> frozenset[str]:

@@ -101,12 +101,12 @@ class VirtualNetwork(Rules):
             subnet_id = f"{op.id}/subnets/{name}"
             if name.lower() in after:
                 require_subnet_change(op, subnet_id, before, after[name.lower()])
-            elif error := subnets.in_use(op.state, subnet_id):
+            elif error := subnets.in_use(op, subnet_id):
                 raise error
 
     def delete(self, op: Op) -> None:
         for subnet in (op.old.properties if op.old else {}).get("subnets", []):
-            if error := subnets.in_use(op.state, f"{op.id}/subnets/{subnet['name']}"):
+            if error := subnets.in_use(op, f"{op.id}/subnets/{subnet['name']}"):
                 raise error
 
     def outputs(self, op: Op, outputs: dict[str, Any]) -> None:
@@ -154,7 +154,7 @@ class Subnet(Rules):
             require_subnet_change(op, op.id, before, op.inputs)
 
     def delete(self, op: Op) -> None:
-        if error := subnets.in_use(op.state, op.id):
+        if error := subnets.in_use(op, op.id):
             raise error
 
     def outputs(self, op: Op, outputs: dict[str, Any]) -> None:

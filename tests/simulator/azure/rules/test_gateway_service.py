@@ -137,6 +137,21 @@ def test_the_gateways_subnet_outlives_it(ground):
     ground.delete(network)
 
 
+LINK_STAYS = "faults: [{kind: subnet_link, seconds: 3600}]"
+
+
+def test_a_link_that_outlives_its_service_keeps_the_subnet_but_not_the_group(ground, monkeypatch):
+    network = b.gateway_network(ground, "10.0.2.0/27", INTEGRATION)
+    made = b.gateway(ground, **b.attached(network))
+    monkeypatch.setenv("AZURE_SIMULATOR_FAULTS", LINK_STAYS)
+    ground.delete(made)
+    with pytest.raises(RefusedError, match=r"InUseSubnetCannotBeDeleted.*serviceAssociationLinks/AppServiceLink"):
+        ground.delete(network)
+    group = ground.import_("resources:ResourceGroup", "rg", made.id.partition("/providers/")[0])
+    ground.delete(group)
+    assert not ground.cloud.store.read().resources
+
+
 # --- names that stay reserved
 
 

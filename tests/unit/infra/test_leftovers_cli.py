@@ -1,0 +1,75 @@
+"""`infra leaks` and `infra purge` at their edges; for what they find see test_leaks.py and tests/engine."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from huddle.errors import InputError
+from infra.cli.main import app
+from infra.operations import arm, stack_state, subscription
+from simulator.azure.arm import serve
+from simulator.azure.sdk.paths import SUBSCRIPTION
+from simulator.azure.state.store import Deleted, Resource, Store
+from tests.unit.builders import plan
+from tests.unit.infra.test_arm import running
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    found = Store(tmp_path / "azure.json")
+    monkeypatch.setenv("ARM_SUBSCRIPTION_ID", SUBSCRIPTION)
+    monkeypatch.setattr(stack_state, "known_ids", lambda _: frozenset())
+    with running(serve(found, page=1)) as endpoint:
+        monkeypatch.setenv(arm.ENDPOINT_VARIABLE, endpoint)
+        yield found
+
+
+def run(*words: str):
+    return CliRunner().invoke(app, [*words])
+
+
+def test_without_a_stack_every_stack_is_asked_for(store: Store) -> None:
+    for stack in ("dev", "prod"):
+        group = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{plan(stack).names.resource_group}"
+        with store.transaction() as state:
+            state.put(Resource(group, "azure-native:resources:ResourceGroup", {}))
+    done = run("leaks")
+    assert done.exit_code == 1
+    assert "2 left over of dev, prod in subscription" in done.stdout
+    assert "next: `az group delete --name huddleai-prod-rg`" in done.stdout
+
+
+def test_nothing_left_is_said_with_exit_code_0(store: Store) -> None:
+    done = run("leaks", "-s", "dev")
+    assert (done.exit_code, done.stdout.startswith("Nothing of dev in subscription")) == (0, True)
+
+
+def test_a_protected_stack_is_never_purged(store: Store) -> None:
+    error = run("purge", "-s", "prod", "--yes").exception
+    assert isinstance(error, InputError)
+    assert "environment: is prod: its deleted gateway and key vault can be restored" in str(error)
+
+
+def test_a_purge_without_yes_asks_and_changes_nothing(store: Store) -> None:
+    buried = Deleted("/x", "azure-native:keyvault:Vault", plan().names.key_vault, "eastus2", 0.0, 9e9)
+    with store.transaction() as state:
+        state.deleted.append(buried)
+    error = run("purge", "-s", "dev").exception
+    assert isinstance(error, InputError)
+    assert f"asks before it purges; add --yes. Purge {buried.name}?" in str(error)
+    assert store.read().deleted == [buried]
+
+
+def test_the_subscription_is_the_environments_or_the_one_of_az(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert subscription.current({"AZURE_SUBSCRIPTION_ID": "b", "ARM_SUBSCRIPTION_ID": "a"}) == "a"
+    monkeypatch.setattr(subscription.shutil, "which", lambda _: "/usr/bin/az")
+    said = subprocess.CompletedProcess([], 0, "c\n")
+    monkeypatch.setattr(subscription.subprocess, "run", lambda *_, **__: said)
+    assert subscription.current({}) == "c"
+    said.returncode = 1
+    with pytest.raises(InputError, match="ARM_SUBSCRIPTION_ID: is not set and `az account show` names none"):
+        subscription.current({})

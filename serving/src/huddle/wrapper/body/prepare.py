@@ -10,7 +10,7 @@ from huddle.wrapper.body.caps import Caps
 from huddle.wrapper.body.compile_cost import FREE_S, Compiling
 from huddle.wrapper.body.compiled_tools import compiled_tools
 from huddle.wrapper.body.content import Checker
-from huddle.wrapper.body.effort import holds_digits
+from huddle.wrapper.body.effort import Signs
 from huddle.wrapper.body.fields import PRIORITY_MAX, filter_fields, flag, schema_fields, whole_number
 from huddle.wrapper.body.prompts import Prompt
 from huddle.wrapper.body.shapes import TOKEN_MAX
@@ -83,7 +83,8 @@ class Preparer:
 
     def prepare(self, route: Route, body: bytes, salt: str) -> Prepared:
         """Check one request body and write the engine's."""
-        request = parse_object(body, self.caps.depth)
+        signs = Signs(body)
+        request = parse_object(signs, self.caps.depth)
         served = self._served(request.get("model"))
         check_offered(route, "model", served.routes)
         fields, stripped = filter_fields(route, request, self.caps)
@@ -91,7 +92,7 @@ class Preparer:
         if not (judged := schema_fields(route)).isdisjoint(fields):
             schemas_of = {name: fields[name] for name in judged & fields.keys()}
             compiling = self._compiling(schemas_of, fields.get("tool_choice"), len(body))
-        if holds_digits(body, _LONG_NUMBER_DIGITS):  # most bodies need no walk
+        if signs.holds_digits(_LONG_NUMBER_DIGITS):  # most bodies need no walk
             long = next((name for name, value in fields.items() if holds_long_number(value)), None)
             if long is not None:
                 raise bad_request("invalid_value", f"'{long}' holds a whole number of more than 64 bits", long)

@@ -29,6 +29,7 @@ _OUTPUT_FIELDS: Final = {
 }
 _INPUT_FIELDS: Final = {Route.COMPLETIONS: "prompt", Route.EMBEDDINGS: "input"}
 """The fields that may hold several inputs."""
+_EXTRAS: Final = frozenset({"tools", "tool_choice", "chat_template_kwargs"})
 _LONG_NUMBER_DIGITS: Final = 19
 REPEATED: Final = ("instructions", "metadata", "reasoning", "text", "tool_choice", "tools", "user")
 """The fields that an answer of `/v1/responses` repeats."""
@@ -161,8 +162,7 @@ class Preparer:
     def _chat(self, fields: dict[str, Any], checker: Checker, prompt: Prompt | None) -> None:
         messages = checker.messages(fields.get("messages"))
         fields["messages"] = prompts.into_messages(messages, prompt) if prompt else messages
-        _replace_tools(fields, checker.tools(fields.get("tools"), flat=False))
-        _replace(fields, "chat_template_kwargs", checker.template_switches(fields.get("chat_template_kwargs")))
+        _judge_extras(fields, checker, flat=False)
 
     def _completion(self, fields: dict[str, Any], prompt: Prompt | None) -> int:
         text = fields.get("prompt")
@@ -185,8 +185,7 @@ class Preparer:
             items = prompts.into_responses(fields.pop("instructions", None), items, prompt)
         fields["input"] = items
         fields["store"] = False
-        _replace_tools(fields, checker.tools(fields.get("tools"), flat=True))
-        _replace(fields, "chat_template_kwargs", checker.template_switches(fields.get("chat_template_kwargs")))
+        _judge_extras(fields, checker, flat=True)
         return repeated | {name: fields[name] for name in REPEATED[1:] if name in fields}
 
     def _embeddings(self, fields: dict[str, Any]) -> int:
@@ -290,10 +289,14 @@ def _are_tokens(name: str, value: list[Any]) -> bool:
     return True
 
 
-def _replace_tools(fields: dict[str, Any], tools: Any) -> None:
-    _replace(fields, "tools", tools)
-    if tools is None and fields.get("tool_choice") in ("auto", "none"):
-        del fields["tool_choice"]  # says nothing without tools, and the engine would refuse it
+def _judge_extras(fields: dict[str, Any], checker: Checker, *, flat: bool) -> None:
+    """Tools and switches of a conversation, which most have not."""
+    if fields.keys() & _EXTRAS:
+        tools = checker.tools(fields.get("tools"), flat=flat)
+        _replace(fields, "tools", tools)
+        if tools is None and fields.get("tool_choice") in ("auto", "none"):
+            del fields["tool_choice"]  # says nothing without tools, and the engine would refuse it
+        _replace(fields, "chat_template_kwargs", checker.template_switches(fields.get("chat_template_kwargs")))
 
 
 def _replace(fields: dict[str, Any], name: str, value: Any) -> None:

@@ -267,14 +267,13 @@ class Judge:
         if text in self._cleared:
             return False
         own = text.replace(self.request_id, "\0") if self.request_id else text
-        starts = range(len(own) - SECRET_CHARACTERS + 1)
+        pieces = [own[i : i + SECRET_CHARACTERS] for i in range(len(own) - SECRET_CHARACTERS + 1)]
         for secret in self.secrets:
             if len(secret) < SECRET_CHARACTERS:
                 if secret and secret in own:
                     return True
-            elif starts and (runs := _id_runs(secret)):
-                if any([own[start : start + SECRET_CHARACTERS] in runs for start in starts]):
-                    return True
+            elif pieces and any(map(_id_runs(secret).__contains__, pieces)):
+                return True
         if len(self._cleared) < _CLEARED_MAX:
             self._cleared.add(text)
         return False

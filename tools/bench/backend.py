@@ -28,8 +28,21 @@ LAST = _event(_BASE | {"choices": [{"index": 0, "delta": {"content": " word"}, "
 USAGE = _event(_BASE | {"choices": [], "usage": {"prompt_tokens": 20, "completion_tokens": 50, "total_tokens": 70}})
 
 
-def _framed(data: bytes) -> bytes:
+def framed(data: bytes) -> bytes:
+    """One chunk of a body."""
     return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+def plain(value: object) -> bytes:
+    """A whole answer of JSON."""
+    body = json.dumps(value).encode()
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body)
+    return head + body
+
+
+def models(max_model_len: int) -> dict[str, object]:
+    """What `/v1/models` answers."""
+    return {"object": "list", "data": [{"id": MODEL, "object": "model", "max_model_len": max_model_len}]}
 
 
 class Backend(asyncio.Protocol):
@@ -67,15 +80,15 @@ class Backend(asyncio.Protocol):
         """A whole request is there."""
         body, self._body = b"".join(self._body), []
         if self._url == b"/health":
-            self._plain({})
+            self._transport.write(plain({}))
         elif self._url == b"/v1/models":
-            self._plain({"object": "list", "data": [{"id": MODEL, "object": "model", "max_model_len": 4096}]})
+            self._transport.write(plain(models(4096)))
         else:
             usage = bool((json.loads(body).get("stream_options") or {}).get("include_usage"))
             self._loop = asyncio.get_running_loop()
             self._begun = self._loop.time()
             self._usage = usage
-            self._transport.write(_HEAD + _framed(TOKEN if self.chunks > 1 else LAST))
+            self._transport.write(_HEAD + framed(TOKEN if self.chunks > 1 else LAST))
             self._next(1)
 
     def _next(self, number: int) -> None:
@@ -84,15 +97,10 @@ class Backend(asyncio.Protocol):
 
     def _tick(self, number: int) -> None:
         if number < self.chunks:
-            self._transport.write(_framed(TOKEN if number + 1 < self.chunks else LAST))
+            self._transport.write(framed(TOKEN if number + 1 < self.chunks else LAST))
             self._next(number + 1)
         else:
-            self._transport.write((_framed(USAGE) if self._usage else b"") + _framed(_DONE) + b"0\r\n\r\n")
-
-    def _plain(self, value: object) -> None:
-        body = json.dumps(value).encode()
-        head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body)
-        self._transport.write(head + body)
+            self._transport.write((framed(USAGE) if self._usage else b"") + framed(_DONE) + b"0\r\n\r\n")
 
 
 async def _main(port: int) -> None:

@@ -1,4 +1,4 @@
-"""What is measured: the backend direct, nginx, our wrapper, LiteLLM. Each is started alone and stopped again."""
+"""What is measured: the backend direct, nginx, a bare relay, our wrapper, LiteLLM. Each runs alone."""
 
 import contextlib
 import hashlib
@@ -63,6 +63,8 @@ def subject(name: str, backend_port: int, directory: Path, workers: int, model: 
         places |= {"metrics_port": reserve_port(), "key_sha256": _digest(KEY), "abuser_sha256": _digest(ABUSER_KEY)}
         program = str(Path(sys.executable).with_name("huddle"))
         argv = [program, "wrapper", "--config", str(_render("wrapper.yaml", directory, places))]
+    elif name == "relay":
+        argv = [sys.executable, str(HERE / "relay.py"), str(port), str(backend_port)]
     elif name == "litellm":
         python = pinned_venv.ensure(cache_root() / f"litellm-{LITELLM}", HERE / "litellm.lock")
         program = str(python.with_name("litellm"))

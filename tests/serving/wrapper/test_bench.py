@@ -5,9 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+import uvloop
+
 ROOT = Path(__file__).parents[3]
 sys.path.insert(0, str(ROOT))
-from tools.bench import report, subjects  # noqa: E402
+from tools.bench import cpu, report, subjects  # noqa: E402
 from tools.bench import wrapper as bench_wrapper  # noqa: E402
 
 
@@ -25,6 +28,18 @@ def test_one_small_run_through_the_wrapper(tmp_path: Path) -> None:
         assert (miscounted["requests"], miscounted["errors"]) == (0, 2)
         refused = bench_wrapper.load(subject.port, 1, 1, key="wrong", events=6, timeout_s=2)
         assert refused["errors"] == 1
+
+
+def test_the_cpu_of_a_hop_is_told_by_request_and_by_chunk() -> None:
+    found = uvloop.run(cpu.measure("wrapper", connections=2, requests=8, repeats=1))
+    assert found["us_per_request"] > found["us_per_chunk"] > 0
+    assert uvloop.run(cpu.measure("relay", connections=2, requests=8, repeats=1))["us_per_request"] > 0
+
+
+def test_a_cut_answer_ends_the_measuring_of_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu.Engine, "next", lambda self: self._transport.abort())
+    with pytest.raises(ConnectionError, match="closed the connection"):
+        uvloop.run(cpu.measure("relay", connections=1, requests=1, repeats=1))
 
 
 def test_errors_are_never_averaged_away() -> None:

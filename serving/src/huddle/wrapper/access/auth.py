@@ -5,7 +5,7 @@ import hmac
 import os
 import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import UNIQUE, StrEnum, verify
 from functools import lru_cache
 from pathlib import Path
@@ -43,11 +43,12 @@ class Caller:
     via: Via
     product: str = ""
     tenant: str = ""
+    holder: Holder = field(init=False, repr=False, compare=False)
+    """Whose account it is: a key's holder is not the gateway's tenant of the same name."""
 
-    @property
-    def holder(self) -> Holder:
-        """Whose account it is: a key's holder is not the gateway's tenant of the same name."""
-        return self.product, f"{self.via}\0{self.tenant}" if self.via is Via.OWN_KEY else self.tenant
+    def __post_init__(self) -> None:
+        tenant = f"{self.via}\0{self.tenant}" if self.via is Via.OWN_KEY else self.tenant
+        object.__setattr__(self, "holder", (self.product, tenant))
 
 
 class Keyring:

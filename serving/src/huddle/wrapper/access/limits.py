@@ -10,7 +10,6 @@ Everything here is pure: time is an argument, in seconds.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import UNIQUE, StrEnum, verify
 from typing import Final
@@ -105,7 +104,8 @@ class Reservation:
 
     tokens: int
     sequences: int
-    slots: tuple[int, ...]
+    minute_slot: int
+    day_slot: int
     settled: bool = False
 
 
@@ -130,6 +130,10 @@ class Subscriber:
         self._minute_requests = Window(None, 60)
         self._minute_tokens = Window(None, 60)
         self._day_tokens = Window(None, 86_400)
+        self._tokens = (
+            (Limit.TOKENS_PER_MINUTE, self._minute_tokens),
+            (Limit.TOKENS_PER_DAY, self._day_tokens),
+        )
         self._running = 0
         self.arriving = 0
         self._max_concurrency: int | None = None
@@ -161,16 +165,12 @@ class Subscriber:
         Raises `RequestError` (429 with a time to wait; 400: never).
         `batch`: its sequences need not run at once, so one with more than are allowed takes all that are.
         """
-        checks = (
-            (Limit.TOKENS_PER_MINUTE, self._minute_tokens, tokens),
-            (Limit.TOKENS_PER_DAY, self._day_tokens, tokens),
-        )
-        for name, window, amount in checks:
-            if window.limit is not None and amount > window.limit:  # waiting would not help
+        for name, window in self._tokens:
+            if window.limit is not None and tokens > window.limit:  # waiting would not help
                 raise RequestError(
                     400,
                     "request_exceeds_quota",
-                    f"this request may use {amount} tokens, more than {name.value} ({window.limit}) ever allows; "
+                    f"this request may use {tokens} tokens, more than {name.value} ({window.limit}) ever allows; "
                     "ask for fewer with max_tokens",
                     param="max_tokens",
                 )
@@ -186,14 +186,15 @@ class Subscriber:
                     f"more than {Limit.CONCURRENCY.value} ({most}) ever allows; ask for fewer",
                 )
             raise _over(Limit.CONCURRENCY, most, 1)
-        for name, window, amount in checks:
-            wait = window.wait_s(amount, now)
+        for name, window in self._tokens:
+            wait = window.wait_s(tokens, now)
             if wait > 0:
                 raise _over(name, window.limit or 0, math.ceil(wait))
         self._running += sequences
-        for window in self._token_windows:
-            window.reserved += tokens
-        return Reservation(tokens, sequences, tuple(window.slot(now) for window in self._token_windows))
+        minute, day = self._minute_tokens, self._day_tokens
+        minute.reserved += tokens
+        day.reserved += tokens
+        return Reservation(tokens, sequences, minute.slot(now), day.slot(now))
 
     def settle(self, reservation: Reservation, actual: int | None, now: float) -> None:
         """The request has ended, having used `actual` tokens; None when nobody knows: then all it declared."""
@@ -201,9 +202,14 @@ class Subscriber:
             return
         reservation.settled = True
         self._running -= reservation.sequences
-        for window, slot in zip(self._token_windows, reservation.slots, strict=True):
-            window.reserved -= reservation.tokens
-            window.charge(slot, reservation.tokens if actual is None else actual, now)
+        declared = reservation.tokens
+        used = declared if actual is None else actual
+        for window, slot in (
+            (self._minute_tokens, reservation.minute_slot),
+            (self._day_tokens, reservation.day_slot),
+        ):
+            window.reserved -= declared
+            window.charge(slot, used, now)
 
     def used(self, limit: Limit, now: float) -> int:
         """What counts against a limit now."""
@@ -213,10 +219,6 @@ class Subscriber:
             Limit.TOKENS_PER_DAY: self._day_tokens,
         }
         return self._running if limit is Limit.CONCURRENCY else windows[limit].used(now)
-
-    @property
-    def _token_windows(self) -> Sequence[Window]:
-        return (self._minute_tokens, self._day_tokens)
 
 
 class LimitError(RequestError):

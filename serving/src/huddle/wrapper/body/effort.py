@@ -20,8 +20,9 @@ _QUOTE_NS: Final = 75  # a text has two
 _DECIMAL_NS: Final = 400  # by its point or its exponent; `true` and `false` are taken for one
 _KEY_NS: Final = 400
 _CONTAINER_NS: Final = 2_000  # with what is judged of an object later
-_GRAMMARS: Final = (b'"grammar"', rb"\u005", rb"\u006", rb"\u007")
-"""Or letters in escapes, which may be that word or one of the next."""
+_GRAMMAR: Final = b'"grammar"'
+_CODED: Final = (rb"\u005", rb"\u006", rb"\u007")
+"""Letters and brackets in escapes, which may be that word or one of the next."""
 _GRAMMAR_BYTES: Final = 1024  # judging one takes up to the square of its length: 7 KB 50 ms
 _EXPRESSIONS: Final = (b"pattern", b"regex")
 _EXPRESSION_BYTES: Final = 8 * 1024  # judging one takes 1.3 µs a character
@@ -29,62 +30,100 @@ _BYTES_PER_NS: Final = 2  # in texts; 8 MB take 4 ms to decode
 _ENDLESS: Final = 65  # digits
 _FEW_NUMBERS_BYTES: Final = 64 * 1024
 _ZEROS: Final = bytes(ord("0") if chr(i).isdigit() and i < 128 else i for i in range(256))
+_OTHERS: Final = bytes(set(range(256)) - set(b'{[:,."eE\\u0123456789'))
 
 
-def effort_ns(body: bytes) -> int:
-    """Nanoseconds for a whole body; what stands inside of texts counts as text only."""
-    if len(body) <= _SMALL_BYTES:
-        return len(body) * _VALUE_NS
-    most = _count(body) + body.count(b'"') * _QUOTE_NS
-    if most <= INLINE_NS:
-        return most
-    body = _without_escapes(body)
-    quotes = body.count(b'"') * _QUOTE_NS
-    if quotes > MOST_NS:
-        return quotes  # taking it apart would take as long
-    return quotes + _count(_outside_texts(body)) + len(body) // _BYTES_PER_NS
+class Signs:
+    """What effort is told by: the signs of a JSON text that count for it, without the rest, and all digits as zeros.
+
+    They are a fifth of most texts, and are taken out in the time in which one sign could be looked for in the whole.
+    """
+
+    __slots__ = ("_kept", "json")
+
+    def __init__(self, json: bytes) -> None:
+        self.json = json
+        self._kept = json.translate(_ZEROS, _OTHERS)
+
+    @property
+    def openings(self) -> int:
+        """Opening brackets, also in texts."""
+        return self._kept.count(b"{") + self._kept.count(b"[")
+
+    @property
+    def escapes(self) -> tuple[int, int]:
+        """Signs up to `\\u00ff` in escapes, and those of them that may be brackets."""
+        json = self.json
+        if rb"\u00" not in self._kept:  # which knows all digits as zeros
+            return 0, 0
+        return json.count(rb"\u00"), json.count(rb"\u005") + json.count(rb"\u007")
+
+    def holds_digits(self, count: int) -> bool:
+        """Whether so many digits stand in a row anywhere, also in texts."""
+        zeros = b"0" * count
+        return zeros in self._kept and zeros in self.json.translate(_ZEROS)
+
+    @property
+    def holds_endless_number(self) -> bool:
+        """Whether there is a number of more than 64 digits: to read and write one takes the square of its length.
+
+        A few such numbers do no harm: for small bodies the answer is no.
+        """
+        if len(self.json) <= _FEW_NUMBERS_BYTES or not self.holds_digits(_ENDLESS):
+            return False
+        return Signs(_outside_texts(_without_escapes(self.json))).holds_digits(_ENDLESS)
+
+    @property
+    def effort_ns(self) -> int:
+        """Nanoseconds for a whole body; what stands inside of texts counts as text only."""
+        body = self.json
+        if len(body) <= _SMALL_BYTES:
+            return len(body) * _VALUE_NS
+        most = self._values_ns + self._kept.count(b'"') * _QUOTE_NS
+        if most <= INLINE_NS:
+            return most
+        body = _without_escapes(body)
+        quotes = body.count(b'"') * _QUOTE_NS
+        if quotes > MOST_NS:
+            return quotes  # taking it apart would take as long
+        return quotes + Signs(_outside_texts(body))._values_ns + len(body) // _BYTES_PER_NS
+
+    @property
+    def most_ns_in_texts(self) -> int:
+        """Nanoseconds at most, if texts hold JSON, too, which the judge of schemas reads. Prose is cheap."""
+        escapes, brackets = self.escapes
+        return (
+            self._kept.count(b",") * _DECIMAL_NS
+            + (self._kept.count(b":") + escapes) * _KEY_NS
+            + (self.openings + brackets) * _CONTAINER_NS
+        )
+
+    @property
+    def _values_ns(self) -> int:
+        count = self._kept.count
+        return (
+            count(b",") * _VALUE_NS
+            + sum(map(count, (b".", b"e", b"E"))) * _DECIMAL_NS
+            + count(b":") * _KEY_NS
+            + self.openings * _CONTAINER_NS
+        )
 
 
 def prepared_at_once(body: bytes) -> bool:
     """Whether a body takes so little that the event loop does it, whatever its texts hold."""
-    if len(body) > _GRAMMAR_BYTES and any(word in body for word in _GRAMMARS):
+    size = len(body)
+    if size <= _GRAMMAR_BYTES:
+        return True
+    if _GRAMMAR in body:
         return False
-    if len(body) > _EXPRESSION_BYTES and any(word in body for word in _EXPRESSIONS):
+    signs = Signs(body)
+    if signs.escapes[0] and any(word in body for word in _CODED):
         return False
-    return effort_ns(body) <= INLINE_NS and most_ns_in_texts(body) <= INLINE_NS
-
-
-def most_ns_in_texts(body: bytes) -> int:
-    """Nanoseconds at most, if the texts of a body hold JSON, too, which the judge of schemas reads. Prose is cheap."""
-    return (
-        body.count(b",") * _DECIMAL_NS
-        + (body.count(b":") + body.count(rb"\u00")) * _KEY_NS
-        + sum(map(body.count, (b"{", b"[", rb"\u005", rb"\u007"))) * _CONTAINER_NS
-    )
-
-
-def holds_digits(body: bytes, count: int) -> bool:
-    """Whether so many digits stand in a row anywhere, also in texts. A tenth of the time that `re` takes."""
-    return body.translate(_ZEROS).find(b"0" * count) >= 0
-
-
-def holds_endless_number(body: bytes) -> bool:
-    """Whether there is a number of more than 64 digits: to read and write one takes the square of its length.
-
-    A few such numbers do no harm: for small bodies the answer is no.
-    """
-    if len(body) <= _FEW_NUMBERS_BYTES:
+    if size * _CONTAINER_NS <= INLINE_NS:
+        return True  # nothing that it may hold takes longer
+    if size > _EXPRESSION_BYTES and any(word in body for word in _EXPRESSIONS):
         return False
-    return holds_digits(body, _ENDLESS) and holds_digits(_outside_texts(_without_escapes(body)), _ENDLESS)
-
-
-def _count(json: bytes) -> int:
-    return (
-        json.count(b",") * _VALUE_NS
-        + sum(map(json.count, (b".", b"e", b"E"))) * _DECIMAL_NS
-        + json.count(b":") * _KEY_NS
-        + (json.count(b"{") + json.count(b"[")) * _CONTAINER_NS
-    )
+    return signs.effort_ns <= INLINE_NS and signs.most_ns_in_texts <= INLINE_NS
 
 
 def _without_escapes(body: bytes) -> bytes:

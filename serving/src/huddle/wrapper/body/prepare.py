@@ -10,7 +10,7 @@ from huddle.wrapper.body.caps import Caps
 from huddle.wrapper.body.compile_cost import FREE_S, Compiling
 from huddle.wrapper.body.compiled_tools import compiled_tools
 from huddle.wrapper.body.content import Checker
-from huddle.wrapper.body.effort import holds_digits
+from huddle.wrapper.body.effort import Signs
 from huddle.wrapper.body.fields import PRIORITY_MAX, filter_fields, flag, schema_fields, whole_number
 from huddle.wrapper.body.prompts import Prompt
 from huddle.wrapper.body.shapes import TOKEN_MAX
@@ -29,6 +29,7 @@ _OUTPUT_FIELDS: Final = {
 }
 _INPUT_FIELDS: Final = {Route.COMPLETIONS: "prompt", Route.EMBEDDINGS: "input"}
 """The fields that may hold several inputs."""
+_EXTRAS: Final = frozenset({"tools", "tool_choice", "chat_template_kwargs"})
 _LONG_NUMBER_DIGITS: Final = 19
 REPEATED: Final = ("instructions", "metadata", "reasoning", "text", "tool_choice", "tools", "user")
 """The fields that an answer of `/v1/responses` repeats."""
@@ -83,7 +84,8 @@ class Preparer:
 
     def prepare(self, route: Route, body: bytes, salt: str) -> Prepared:
         """Check one request body and write the engine's."""
-        request = parse_object(body, self.caps.depth)
+        signs = Signs(body)
+        request = parse_object(signs, self.caps.depth)
         served = self._served(request.get("model"))
         check_offered(route, "model", served.routes)
         fields, stripped = filter_fields(route, request, self.caps)
@@ -91,7 +93,7 @@ class Preparer:
         if not (judged := schema_fields(route)).isdisjoint(fields):
             schemas_of = {name: fields[name] for name in judged & fields.keys()}
             compiling = self._compiling(schemas_of, fields.get("tool_choice"), len(body))
-        if holds_digits(body, _LONG_NUMBER_DIGITS):  # most bodies need no walk
+        if signs.holds_digits(_LONG_NUMBER_DIGITS):  # most bodies need no walk
             long = next((name for name, value in fields.items() if holds_long_number(value)), None)
             if long is not None:
                 raise bad_request("invalid_value", f"'{long}' holds a whole number of more than 64 bits", long)
@@ -160,8 +162,7 @@ class Preparer:
     def _chat(self, fields: dict[str, Any], checker: Checker, prompt: Prompt | None) -> None:
         messages = checker.messages(fields.get("messages"))
         fields["messages"] = prompts.into_messages(messages, prompt) if prompt else messages
-        _replace_tools(fields, checker.tools(fields.get("tools"), flat=False))
-        _replace(fields, "chat_template_kwargs", checker.template_switches(fields.get("chat_template_kwargs")))
+        _judge_extras(fields, checker, flat=False)
 
     def _completion(self, fields: dict[str, Any], prompt: Prompt | None) -> int:
         text = fields.get("prompt")
@@ -184,8 +185,7 @@ class Preparer:
             items = prompts.into_responses(fields.pop("instructions", None), items, prompt)
         fields["input"] = items
         fields["store"] = False
-        _replace_tools(fields, checker.tools(fields.get("tools"), flat=True))
-        _replace(fields, "chat_template_kwargs", checker.template_switches(fields.get("chat_template_kwargs")))
+        _judge_extras(fields, checker, flat=True)
         return repeated | {name: fields[name] for name in REPEATED[1:] if name in fields}
 
     def _embeddings(self, fields: dict[str, Any]) -> int:
@@ -289,10 +289,14 @@ def _are_tokens(name: str, value: list[Any]) -> bool:
     return True
 
 
-def _replace_tools(fields: dict[str, Any], tools: Any) -> None:
-    _replace(fields, "tools", tools)
-    if tools is None and fields.get("tool_choice") in ("auto", "none"):
-        del fields["tool_choice"]  # says nothing without tools, and the engine would refuse it
+def _judge_extras(fields: dict[str, Any], checker: Checker, *, flat: bool) -> None:
+    """Tools and switches of a conversation, which most have not."""
+    if fields.keys() & _EXTRAS:
+        tools = checker.tools(fields.get("tools"), flat=flat)
+        _replace(fields, "tools", tools)
+        if tools is None and fields.get("tool_choice") in ("auto", "none"):
+            del fields["tool_choice"]  # says nothing without tools, and the engine would refuse it
+        _replace(fields, "chat_template_kwargs", checker.template_switches(fields.get("chat_template_kwargs")))
 
 
 def _replace(fields: dict[str, Any], name: str, value: Any) -> None:

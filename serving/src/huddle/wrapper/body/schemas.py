@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 from huddle.wrapper.body.ambiguity import is_ambiguous_grammar, is_ambiguous_regex
 from huddle.wrapper.body.caps import Caps
 from huddle.wrapper.body.compile_cost import Cost
-from huddle.wrapper.body.effort import MOST_NS, most_ns_in_texts
+from huddle.wrapper.body.effort import MOST_NS, Signs
 from huddle.wrapper.body.grammars import rules_of, says_nothing
 from huddle.wrapper.body.lark import from_lark, is_lark
 from huddle.wrapper.body.strictjson import parse_object, serialise
@@ -258,12 +258,12 @@ class _Judge:
     def _parsed(self, text: str, at: Place) -> dict[str, Any]:
         if len(text) > self.caps.schema_bytes:
             raise _over(at, f"has {len(text)} characters", self.caps.schema_bytes)
-        encoded = text.encode(errors="replace")
-        self.effort_ns += most_ns_in_texts(encoded)
+        signs = Signs(text.encode(errors="replace"))
+        self.effort_ns += signs.most_ns_in_texts
         if self.effort_ns > MOST_NS:
             raise bad_request("value_too_large", f"'{_place(at)}' brings too many values in texts", _field(at))
         try:
-            value = parse_object(encoded, self.caps.depth)
+            value = parse_object(signs, self.caps.depth)
         except RequestError:
             raise _invalid(at, "is not a JSON object") from None
         self.parsed.append(value)

@@ -3,7 +3,7 @@
 import json
 from typing import Any, Final
 
-from huddle.wrapper.body.effort import MOST_NS, effort_ns, holds_endless_number
+from huddle.wrapper.body.effort import MOST_NS, Signs
 from huddle.wrapper.errors import RequestError, bad_request
 
 
@@ -11,14 +11,14 @@ class _RepeatedKeyError(ValueError):
     pass
 
 
-def parse_object(body: bytes, max_depth: int) -> dict[str, Any]:
+def parse_object(body: Signs, max_depth: int) -> dict[str, Any]:
     """Parse a request body that must be one JSON object. Raises `RequestError` (400 or 413)."""
-    if effort_ns(body) > MOST_NS:
+    if body.effort_ns > MOST_NS:
         raise RequestError(413, "body_too_complex", "the request body holds too many values; send fewer in one")
-    if holds_endless_number(body):
+    if body.holds_endless_number:
         raise bad_request("invalid_json", "the request body holds a number that is too large")
     try:
-        value = _DECODER.decode(body.decode())
+        value = _DECODER.decode(body.json.decode())
     except _RepeatedKeyError as error:
         raise bad_request("invalid_json", str(error)) from None
     except UnicodeDecodeError:
@@ -33,7 +33,7 @@ def parse_object(body: bytes, max_depth: int) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise bad_request("invalid_json", "the request body must be a JSON object")
     # Nesting cannot be deeper than there are opening brackets, so most requests need no walk.
-    if body.count(b"{") + body.count(b"[") > max_depth and _depth_exceeds(value, max_depth):
+    if body.openings > max_depth and _depth_exceeds(value, max_depth):
         raise _too_deep(max_depth)
     return value
 

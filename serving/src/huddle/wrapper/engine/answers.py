@@ -189,7 +189,7 @@ _EMBEDDINGS: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # one for each request: to freeze it would cost 1 µs
 class Judge:
     """What may stand in the answer to one request.
 
@@ -268,10 +268,12 @@ class Judge:
             return False
         own = text.replace(self.request_id, "\0") if self.request_id else text
         pieces = [own[i : i + SECRET_CHARACTERS] for i in range(len(own) - SECRET_CHARACTERS + 1)]
-        short = any(secret in own for secret in self.secrets if 0 < len(secret) < SECRET_CHARACTERS)
-        runs = "\n".join(map(_id_runs, self.secrets))
-        if short or any(piece in runs for piece in pieces):
-            return True
+        for secret in self.secrets:
+            if len(secret) < SECRET_CHARACTERS:
+                if secret and secret in own:
+                    return True
+            elif pieces and any(map(_id_runs(secret).__contains__, pieces)):
+                return True
         if len(self._cleared) < _CLEARED_MAX:
             self._cleared.add(text)
         return False
@@ -290,7 +292,7 @@ def _plain(value: Any) -> bool:
 def decode(text: bytes) -> Any:
     """JSON; None for what is none."""
     try:
-        return json.loads(text)
+        return json.loads(text.decode(errors="surrogatepass"))  # of bytes, it would look for their encoding first
     except (ValueError, RecursionError):
         return None
 

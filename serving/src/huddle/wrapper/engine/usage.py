@@ -128,9 +128,14 @@ class StreamMeter:
 
     def _usual_beginning(self, data: bytes) -> bytes | None:
         """What this stream's events share, if the first says it in the usual order and may say it."""
-        found = _SHARED(data) if self._judge.route is not Route.RESPONSES else None
-        usual = found is not None and all(self._judge.may_be_id(text.decode("latin-1")) for text in found.groups())
-        return found[0] if found is not None and usual else None
+        judge = self._judge
+        found = _SHARED(data) if judge.route is not Route.RESPONSES else None
+        if found is None:
+            return None
+        answer, model = found.groups()
+        return (
+            found[0] if judge.may_be_id(answer.decode("latin-1")) and judge.may_be_id(model.decode("latin-1")) else None
+        )
 
     def _look(self, event: bytes) -> bytes:
         """A whole event as it goes on, without the line that ends it coming in."""

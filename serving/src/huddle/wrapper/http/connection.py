@@ -227,15 +227,14 @@ class ClientConnection(asyncio.Protocol):
         self._length_told = length is not None
         if length is None and not self._chunked:
             self.close_after = True
-        lines = [f"{name}: {value}\r\n" for name, value in headers]
-        lines.append(f"date: {_http_date(int(time.time()))}\r\n")
-        if self._chunked:
-            lines.append("transfer-encoding: chunked\r\n")
-        elif length is not None:
-            lines.append(f"content-length: {length}\r\n")
-        lines.append("connection: close\r\n\r\n" if self.close_after else "connection: keep-alive\r\n\r\n")
+        framing = "transfer-encoding: chunked\r\n" if self._chunked else ""
+        if length is not None:
+            framing = f"content-length: {length}\r\n"
+        lines = "".join([f"{name}: {value}\r\n" for name, value in headers])
+        after = "close" if self.close_after else "keep-alive"
+        head = f"{lines}date: {_http_date(int(time.time()))}\r\n{framing}connection: {after}\r\n\r\n"
         self._head_written = True
-        self._unsent_head = status_line(status) + "".join(lines).encode("latin-1")
+        self._unsent_head = status_line(status) + head.encode("latin-1")
         self._loop.call_soon(self._send_head)
 
     def write_body(self, data: bytes, *, last: bool = False) -> None:

@@ -111,6 +111,8 @@ class RequestReader:
             self._extra = self.complete
         if self._refusal is not None:
             raise self._refusal
+        if not self.complete:
+            self._bound_headers()
         if not self.head_complete:
             self.head_bytes = self._raw_bytes
             if self._raw_bytes > self._limits.max_head_bytes:
@@ -131,21 +133,16 @@ class RequestReader:
         if len(self._target) > self._limits.max_target_bytes:
             self._refusal = malformed(f"request target is over {self._limits.max_target_bytes} bytes", 414)
 
-    def on_header(self, name: bytes, value: bytes) -> None:  # noqa: D102
-        if self.complete or self._refusal:
-            return
+    def on_header(self, name: bytes, value: bytes) -> None:  # noqa: D102 - the most called of all
         self._header_count += 1
         self._headers_bytes += len(name) + len(value) + _HEADER_SIGNS
-        if self._header_count > self._limits.max_headers:
-            self._refusal = malformed(f"more than {self._limits.max_headers} headers", 431)
-        elif self._headers_bytes > self._limits.max_head_bytes:
-            self._refusal = self._head_too_large()
-        if self.head_complete:
-            return  # a trailer: counted, never used
+        if self.head_complete or self._header_count > self._limits.max_headers:
+            return  # a trailer: counted, never used; or one of too many
+        headers = self.head.headers
         name = name.lower()
-        if name in self.head.headers:
+        if name in headers:
             self.head.repeated.add(name)
-        self.head.headers[name] = value
+        headers[name] = value
 
     def on_headers_complete(self) -> None:  # noqa: D102
         if self.complete or self._refusal:
@@ -156,6 +153,7 @@ class RequestReader:
         head.method = self._parser.get_method().decode("latin-1")
         head.keep_alive = self._parser.should_keep_alive()
         try:
+            self._bound_headers()
             self._judge(head, self._parser.get_http_version())
         except RequestError as refusal:
             self._refusal = refusal
@@ -181,8 +179,20 @@ class RequestReader:
             self._joining.clear()
 
     def on_message_complete(self) -> None:  # noqa: D102
-        if not self._refusal:
+        if self.complete or self._refusal:
+            return
+        try:
+            self._bound_headers()  # with its trailers
+        except RequestError as refusal:
+            self._refusal = refusal
+        else:
             self.complete = True
+
+    def _bound_headers(self) -> None:
+        if self._header_count > self._limits.max_headers:
+            raise malformed(f"more than {self._limits.max_headers} headers", 431)
+        if self._headers_bytes > self._limits.max_head_bytes:
+            raise self._head_too_large()
 
     def _head_too_large(self) -> RequestError:
         return malformed(f"request head is over {self._limits.max_head_bytes} bytes", 431)
@@ -191,8 +201,9 @@ class RequestReader:
         if version not in ("1.1", "1.0"):
             raise malformed(f"HTTP/{version} is not offered; use HTTP/1.1", 505)
         head.http11 = version == "1.1"
-        for name in head.repeated & _SINGLE:
-            raise malformed(f"header {name.decode('latin-1')} is given more than once")
+        if head.repeated:
+            for name in head.repeated & _SINGLE:
+                raise malformed(f"header {name.decode('latin-1')} is given more than once")
         if head.http11 and b"host" not in head.headers:
             raise malformed("header host is missing")
         if b"upgrade" in head.headers:
@@ -204,12 +215,13 @@ class RequestReader:
                 raise malformed("transfer-encoding may only be 'chunked'", 501)
             if not head.http11:
                 raise malformed("transfer-encoding does not exist in HTTP/1.0")
-        if length is not None and int(length) > self._limits.max_body_bytes:  # llhttp let only digits through
+        size = 0 if length is None else int(length)  # llhttp let only digits through
+        if size > self._limits.max_body_bytes:
             raise too_large(self._limits.max_body_bytes)
-        head.has_body = coding is not None or (length is not None and int(length) > 0)
+        head.has_body = coding is not None or size > 0
         if b"content-encoding" in head.headers:
             raise malformed("compressed request bodies are not accepted", 415)
-        if head.headers.get(b"expect", b"100-continue").lower() != b"100-continue":
+        if b"expect" in head.headers and head.headers[b"expect"].lower() != b"100-continue":
             raise malformed("header expect may only be '100-continue'", 417)
         if not self._target.startswith(b"/"):
             raise malformed("the request target must be a path that starts with '/'")

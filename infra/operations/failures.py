@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from plan.azure.model import AzurePlan
 
@@ -12,12 +12,17 @@ LOG_TAIL = 400
 """Characters of a node's log that a sentence may carry."""
 
 
+NIC_HELD_S = 180
+"""How long Azure keeps an interface for a VM that failed or went (docs/facts/azure.md#interfaces-held-back)."""
+
+
 @dataclass(frozen=True)
 class Failure:
-    """What went wrong, and the next step."""
+    """What went wrong, and the next step; `again_in_s`: one more try may work after so many seconds of waiting."""
 
     what: str
     next_step: str
+    again_in_s: int | None = None
 
     def __str__(self) -> str:
         return f"{self.what} {self.next_step}"
@@ -64,11 +69,34 @@ def _not_serving(match: re.Match[str], _: AzurePlan) -> Failure:
     )
 
 
+def _interface_held(_: re.Match[str], plan: AzurePlan) -> Failure:
+    return Failure(
+        f"Azure keeps a network interface of {plan.stack}'s nodes for {NIC_HELD_S} seconds: the VM before it failed or "
+        "was deleted.",
+        "Run `up` again in three minutes: what was created is kept.",
+        NIC_HELD_S,
+    )
+
+
+def _address_taken(match: re.Match[str], plan: AzurePlan) -> Failure:
+    address, holder = match.groups()
+    if f"/resourcegroups/{plan.names.resource_group}/".lower() not in holder.lower():
+        return Failure(
+            f"The address {address} belongs to somebody else's network interface: {holder}.",
+            "Choose another network.nodes_subnet, then run `up` again: what was created is kept.",
+        )
+    return replace(
+        _interface_held(match, plan), what=f"The address {address} is not free yet: Azure keeps a deleted node's."
+    )
+
+
 _PURGE = "or set name_salt to get other names, then run `up` again."
 
 _KNOWN: Mapping[str, tuple[str, str] | Callable[[re.Match[str], AzurePlan], Failure]] = {
     r"exceeding approved .* quota|QuotaExceeded": _quota,
-    r"(SkuNotAvailable|ZonalAllocationFailed|AllocationFailed|OverconstrainedZonalAllocationRequest)": _capacity,
+    r"(SkuNotAvailable|(?:Zonal)?AllocationFailed|Overconstrained(?:Zonal)?AllocationRequest)": _capacity,
+    r"NicReservedForAnotherVm": _interface_held,
+    r"private IP address (\S+) which is already allocated to resource ([^\s\"']+?)\.?(?:[\s\"']|$)": _address_taken,
     r"ServiceAlreadyExistsInSoftDeletedState": (
         "The gateway's name {plan.names.gateway} still belongs to a deleted service: Azure keeps it for 48 hours.",
         "Run `az apim deletedservice purge --service-name {plan.names.gateway} --location {plan.location}`, " + _PURGE,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from huddle import loopback
 from huddle.launch import drain
 from huddle.launch.request import RENDEZVOUS_PORTS, Device, Executor, LaunchRequest
 from huddle.registry.reserved import DANGEROUS_ENV
@@ -35,8 +36,9 @@ class Command:
         return " \\\n  ".join([*lines, *_wrapped(self.argv)]) + "\n"
 
     def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
-        """The whole environment of the process."""
-        return {name: value for name, value in inherited.items() if name not in self.unset} | dict(self.env)
+        """The whole environment of the process. Its parts talk over loopback, past any proxy."""
+        kept = {name: value for name, value in inherited.items() if name not in self.unset}
+        return loopback.environment(kept) | dict(self.env)
 
 
 def build(request: LaunchRequest) -> Command:

@@ -46,7 +46,7 @@ class Backends(pulumi.ComponentResource):
     def _node(self, backend: BackendPlan) -> apimanagement.Backend:
         return self._chain.add(
             apimanagement.Backend(
-                f"{self._name}-{backend.id}",
+                f"{self._name}-{backend.name}",
                 resource_group_name=self._args.scope.resource_group_name,
                 service_name=self._args.service_name,
                 backend_id=backend.id,
@@ -63,7 +63,7 @@ class Backends(pulumi.ComponentResource):
     def _pool(self, pool: PoolPlan, nodes: dict[str, apimanagement.Backend]) -> None:
         self._chain.add(
             apimanagement.Backend(
-                f"{self._name}-{_logical(pool.id)}",
+                f"{self._name}-{_logical(pool.name)}",
                 resource_group_name=self._args.scope.resource_group_name,
                 service_name=self._args.service_name,
                 backend_id=pool.id,

@@ -19,9 +19,11 @@ class Chain:
     def __init__(self, after: Sequence[pulumi.Resource]) -> None:
         self._last = list(after)
 
-    def link(self, parent: pulumi.Resource) -> pulumi.ResourceOptions:
-        """Options for the next resource, a child of `parent`."""
-        return pulumi.ResourceOptions(parent=parent, depends_on=list(self._last))
+    def link(self, parent: pulumi.Resource, *, delete_first: bool = False) -> pulumi.ResourceOptions:
+        """Options for the next resource, a child of `parent`. `delete_first`: a replacement cannot stand beside it."""
+        return pulumi.ResourceOptions(
+            parent=parent, depends_on=list(self._last), delete_before_replace=True if delete_first else None
+        )
 
     def add(self, resource: R) -> R:
         """Note `resource` as the last one."""

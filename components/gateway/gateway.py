@@ -89,7 +89,7 @@ class Gateway(pulumi.ComponentResource):
             ApiArgs(
                 scope=scope,
                 service_name=service.name,
-                path=gateway.api_path,
+                gateway=gateway,
                 policy=policies.api_policy(gateway),
                 backend_key=_backend_key(args),
                 key_ready=args.ready_after,
@@ -103,7 +103,7 @@ class Gateway(pulumi.ComponentResource):
                 scope=scope,
                 service_name=service.name,
                 service_id=service.id,
-                service_is_ours=gateway.existing is None,
+                gateway=gateway,
                 api_id=api.api_id,
                 insights_id=args.insights_id,
                 insights_connection_string=args.insights_connection_string,
@@ -129,9 +129,9 @@ class Gateway(pulumi.ComponentResource):
                 ExtraApisArgs(
                     scope=scope,
                     service_name=service.name,
+                    gateway=gateway,
                     apis=found,
                     logger_id=observability.logger_id,
-                    product_ids=tuple(product.id for product in gateway.products),
                     after=products.tail,
                 ),
                 child,

@@ -45,7 +45,7 @@ class Products(pulumi.ComponentResource):
         after = args.after
         for plan in sorted(args.products, key=lambda product: product.id):
             product = Product(
-                f"{name}-{plan.id}",
+                f"{name}-{plan.name}",
                 ProductArgs(
                     scope=args.scope, service_name=args.service_name, api_id=args.api_id, product=plan, after=after
                 ),

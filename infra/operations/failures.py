@@ -114,6 +114,18 @@ _KNOWN: Mapping[str, tuple[str, str] | Callable[[re.Match[str], AzurePlan], Fail
         "A subnet is still in use: API Management gives its subnet back some minutes after it is gone.",
         "Run `destroy` again in a few minutes.",
     ),
+    r"multiple zones with overlapping namespaces.*? with '([^']+)'": (
+        "The VNet resolves {found[1]} in another private DNS zone already, and takes one of each name.",
+        "Put that zone's ARM id into network.private_dns_zones and run `up` again: what was created is kept.",
+    ),
+    r"already existing resource '?(\S+?/service/[^/\s']+)/([^\s']+)": (
+        "API Management has {found[2]} already, and this stack did not make it.",
+        "Set gateway.existing.prefix to a word that nobody else uses in that service, then run `up` again.",
+    ),
+    r"API path '([^']*)' is already used|(?:same|identical) Path": (
+        "Another API of that API Management service has the path {plan.gateway.api_path} already.",
+        "Choose another gateway.api_path, such as {plan.stack}/v1, then run `up` again: what was created is kept.",
+    ),
     r"AnotherOperationInProgress|another operation on this or dependent resource": (
         "Azure was still busy with another change to the same resource.",
         "Run the command again: what was done is kept.",

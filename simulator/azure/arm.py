@@ -1,7 +1,7 @@
 """`python -m simulator.azure.arm`: a stand-in for Azure Resource Manager's HTTP api, over the simulated subscription.
 
-Only what `infra keys` and `infra products` ask for: lists of a service's products and subscriptions, their keys, and
-regenerating a key. Anything else is 404 with a text that says so. It listens on loopback and checks no token, because
+Only what `infra` asks for: lists of a service's products and subscriptions, their keys, regenerating a key; lists of
+private DNS zones and their links. Anything else is 404 with a text that says so. It listens on loopback and checks no token, because
 none is ever sent there.
 """
 
@@ -28,6 +28,12 @@ _SERVICE: Final = (
     r"(?P<service>/subscriptions/[^/]+/resourceGroups/[^/]+/providers/Microsoft\.ApiManagement/service/[^/]+)"
 )
 _LIST: Final = re.compile(rf"{_SERVICE}/(?P<kind>products|subscriptions)", re.IGNORECASE)
+_ZONES: Final = re.compile(r"(?P<inside>/subscriptions/[^/]+)/providers/Microsoft\.Network/privateDnsZones", re.IGNORECASE)
+_LINKS: Final = re.compile(
+    r"(?P<inside>/subscriptions/[^/]+/resourceGroups/[^/]+/providers/Microsoft\.Network/privateDnsZones/[^/]+)"
+    r"/virtualNetworkLinks",
+    re.IGNORECASE,
+)
 _ACTION: Final = re.compile(
     rf"(?P<id>{_SERVICE}/subscriptions/[^/]+)/(?P<action>listSecrets|regenerate(?P<which>Primary|Secondary)Key)",
     re.IGNORECASE,
@@ -45,7 +51,11 @@ class ArmApi:
         """One request."""
         try:
             if method == "GET" and (found := _LIST.fullmatch(path)):
-                return 200, self._list(found["service"], found["kind"].lower(), path, skip)
+                return 200, self._list(found["service"], _KINDS[found["kind"].lower()], path, skip)
+            if method == "GET" and (found := _ZONES.fullmatch(path)):
+                return 200, self._list(found["inside"], "privatedns:PrivateZone", path, skip)
+            if method == "GET" and (found := _LINKS.fullmatch(path)):
+                return 200, self._list(found["inside"], "privatedns:VirtualNetworkLink", path, skip)
             if method == "POST" and (found := _ACTION.fullmatch(path)):
                 if found["which"] is None:
                     return 200, self._keys(found["id"])
@@ -54,10 +64,11 @@ class ArmApi:
             return error.status, {"error": {"code": error.code, "message": f"{SIMULATED} {error.message}"}}
         return 404, {"error": {"code": "NotImitated", "message": f"{SIMULATED} {method} {path} is not imitated"}}
 
-    def _list(self, service: str, kind: str, path: str, skip: int) -> dict[str, Any]:
+    def _list(self, parent: str, kind: str, path: str, skip: int) -> dict[str, Any]:
         with self._store.reading() as state:
-            _require(state, service)
-            inside = [item for item in state.inside(service) if item.key == _KINDS[kind]]
+            if "/providers/" in parent:  # a subscription is no entry of its own
+                _require(state, parent)
+            inside = [item for item in state.inside(parent) if item.key == kind]
             items = [_shown(item) for item in sorted(inside, key=lambda item: item.id)]
         page = items[skip : skip + self._page]
         rest = {"nextLink": f"{path}?$skip={skip + self._page}"} if len(items) > skip + self._page else {}

@@ -31,6 +31,7 @@ NAMES = st.from_regex(r"[a-z][a-z0-9-]{0,6}[a-z0-9]", fullmatch=True)
 
 def product(name: str, subscriptions: set[str]) -> GatewayProduct:
     return GatewayProduct(
+        name=name,
         id=name,
         display_name=name,
         description="",

@@ -38,7 +38,7 @@ class Api(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: ApiArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("h100:gateway:Api", name, None, opts)
-        gateway, chain = args.gateway, Chain([*args.after, *args.key_ready])
+        gateway, chain = args.gateway, Chain([*args.after, *args.key_ready], shared=args.gateway.shared)
         chain.add(
             apimanagement.NamedValue(
                 f"{name}-backend-key",
@@ -66,8 +66,7 @@ class Api(pulumi.ComponentResource):
                 ),
                 format=apimanagement.ContentFormat.OPENAPI_JSON,
                 value=openapi_document(),
-                # Under another id it would want the same path.
-                opts=chain.link(self, delete_first=gateway.existing is not None),
+                opts=chain.link(self, alone=True),  # under another id it would want the same path
             )
         )
         self.api_id = api.name

@@ -35,7 +35,7 @@ class ExtraApis(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: ExtraApisArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("h100:gateway:DoorApis", name, None, opts)
-        self._args, self._chain = args, Chain(args.after)
+        self._args, self._chain = args, Chain(args.after, shared=args.gateway.shared)
         for extra in args.apis:
             self._open(f"{name}-{extra.name}", extra)
         self.tail = self._chain.tail
@@ -58,7 +58,7 @@ class ExtraApis(pulumi.ComponentResource):
                 ),
                 format=apimanagement.ContentFormat.OPENAPI_JSON,
                 value=extra.document,
-                opts=self._chain.link(self, delete_first=self._args.gateway.existing is not None),
+                opts=self._chain.link(self, alone=True),
             )
         )
         self._chain.add(

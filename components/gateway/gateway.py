@@ -78,8 +78,7 @@ class Gateway(pulumi.ComponentResource):
             BackendsArgs(
                 scope=scope,
                 service_name=service.name,
-                backends=gateway.backends,
-                pools=gateway.pools,
+                gateway=gateway,
                 after=service.ready,
             ),
             child,
@@ -119,6 +118,7 @@ class Gateway(pulumi.ComponentResource):
                 service_name=service.name,
                 api_id=api.api_id,
                 products=gateway.products,
+                shared=gateway.shared,
                 after=observability.tail,
             ),
             child,

@@ -44,7 +44,7 @@ class Observability(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: ObservabilityArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("h100:gateway:Observability", name, None, opts)
-        gateway, chain = args.gateway, Chain(args.after)
+        gateway, chain = args.gateway, Chain(args.after, shared=args.gateway.shared)
         connection = gateway.entity_id(Entity.INSIGHTS_CONNECTION)
         here: dict[str, Any] = {
             "resource_group_name": args.scope.resource_group_name,
@@ -76,7 +76,7 @@ class Observability(pulumi.ComponentResource):
             )
         )
         # The API's own diagnostic overrides the service's; the service's holds for any API that is added later.
-        if gateway.existing is None:
+        if not gateway.shared:
             chain.add(
                 apimanagement.Diagnostic(
                     f"{name}-service",

@@ -102,6 +102,11 @@ class GatewayPlan:
         return f"{self.prefix}{name}"
 
     @property
+    def shared(self) -> bool:
+        """Whether the service is somebody else's, so that others use it, too."""
+        return self.existing is not None
+
+    @property
     def host(self) -> str:
         """The host name that Azure gives the gateway."""
         return f"{self.name}.{DOMAIN}"

@@ -55,7 +55,6 @@ def custom_data(plan: FleetPlan, node: NodePlan, login: Login) -> str:
 def _files(plan: FleetPlan, node: NodePlan) -> tuple[NodeFile, ...]:
     return (
         text_file("/etc/hosts", render("etc/hosts.j2", nodes=(node,))),
-        text_file(f"{disks.PROGRAMS}/huddle-hold", text("user-data/huddle-hold"), 0o755),
         text_file(APPLY_PROGRAM, text("apply/huddle-apply"), 0o755),
         text_file(f"{disks.UNITS}/huddle-apply.service", text("apply/huddle-apply.service")),
         *disks.files(plan),

@@ -11,9 +11,14 @@ from plan.secrets import Secret
 
 @verify(UNIQUE)
 class Entity(StrEnum):
-    """Entities that every gateway has. Azure refuses `* # & + : < > ?` in their names (docs/facts/azure.md#names)."""
+    """Entities that every gateway has. Azure refuses `* # & + : < > ?` in their names (docs/facts/azure.md#names).
+
+    Those of ours are names; their ids come from the plan (`GatewayPlan.entity_id`). The others are Azure's own words.
+    """
 
     API = "openai"
+    AZURE_OPENAI_API = "azure-openai"
+    BEARER_API = "bearer"
     BACKEND_KEY = Secret.BACKEND_KEY.vault_name
     INSIGHTS_CONNECTION = "insights-connection-string"
     LOGGER = "insights"

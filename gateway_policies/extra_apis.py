@@ -24,8 +24,9 @@ _DEPLOYED = ("/chat/completions", "/completions", "/embeddings")
 
 @dataclass(frozen=True)
 class ExtraApi:
-    """One more API. `document` is its OpenAPI description; `operations` holds policies of operations by their ids."""
+    """One more API; `name` is the program's word, `id` the gateway's. `document` is its OpenAPI description; `operations` holds policies of operations by their ids."""
 
+    name: str
     id: str
     path: str
     title: str
@@ -56,7 +57,7 @@ class Rendered:
 
 def rendered(gateway: GatewayPlan) -> tuple[Rendered, ...]:
     """Every policy of a gateway."""
-    found = [Rendered(f"api/{Entity.API}", policies.api_policy(gateway))]
+    found = [Rendered(f"api/{gateway.entity_id(Entity.API)}", policies.api_policy(gateway))]
     for extra in extra_apis(gateway):
         found.append(Rendered(f"api/{extra.id}", extra.policy))
         found += [Rendered(f"api/{extra.id}/{name}", text) for name, text in sorted(extra.operations.items())]
@@ -83,7 +84,8 @@ def _azure_openai(gateway: GatewayPlan) -> ExtraApi:
             rewritten[operation["operationId"]] = policies.rewrite_policy(path)
         paths[f"/deployments/{{deployment}}{path}"] = item
     return ExtraApi(
-        id="azure-openai",
+        name=Entity.AZURE_OPENAI_API,
+        id=gateway.entity_id(Entity.AZURE_OPENAI_API),
         path=beside(gateway, "openai"),
         title=title,
         key_header=AZURE_OPENAI_KEY_HEADER,
@@ -97,7 +99,8 @@ def _azure_openai(gateway: GatewayPlan) -> ExtraApi:
 def _bearer(gateway: GatewayPlan) -> ExtraApi:
     title = "OpenAI-compatible inference, with bearer tokens"
     return ExtraApi(
-        id="bearer",
+        name=Entity.BEARER_API,
+        id=gateway.entity_id(Entity.BEARER_API),
         path=beside(gateway, "bearer/v1"),
         title=title,
         key_header=KeyParameter.HEADER,

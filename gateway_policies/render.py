@@ -41,7 +41,11 @@ def api_policy(gateway: GatewayPlan, key_header: str = KeyParameter.HEADER) -> s
     """What holds for every request: who may pass, what is stripped and set, how it is sent on, how errors look."""
     return render(
         "api.xml",
-        {"backend_key": Entity.BACKEND_KEY, "key_header": KeyParameter.HEADER, "key_query": KeyParameter.QUERY},
+        {
+            "backend_key": gateway.entity_id(Entity.BACKEND_KEY),
+            "key_header": KeyParameter.HEADER,
+            "key_query": KeyParameter.QUERY,
+        },
         {
             "cors": _cors(gateway.cors_origins),
             "inbound_fragments": _fragments(gateway, "inbound"),

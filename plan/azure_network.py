@@ -9,8 +9,8 @@ from ipaddress import IPv4Address, IPv4Network
 from itertools import combinations
 from types import MappingProxyType
 
-from plan.settings.azure import Network
-from plan.vocabulary import Segment
+from plan.settings.azure import AzureSettings, Network
+from plan.vocabulary import GatewayInbound, ModelStoreKind, Segment
 
 AZURE_RESERVED_FIRST = 4
 """Azure keeps the first four addresses of a subnet (network, gateway, two for DNS) and the last one."""
@@ -32,6 +32,20 @@ class PrivateLink(StrEnum):
     VAULT = "privatelink.vaultcore.azure.net"
     FILES = "privatelink.file.core.windows.net"
     GATEWAY = "privatelink.azure-api.net"
+
+
+def private_links(settings: AzureSettings) -> Iterator[PrivateLink]:
+    """The services that have a private endpoint: the vault always, share and gateway where they are private."""
+    yield PrivateLink.VAULT
+    if settings.model_store.kind is ModelStoreKind.AZURE_FILES:
+        yield PrivateLink.FILES
+    if settings.gateway.inbound is GatewayInbound.PRIVATE_ENDPOINT:
+        yield PrivateLink.GATEWAY
+
+
+def zone_of(zone_id: str) -> str:
+    """The name of a private zone, in lower case, from its ARM id."""
+    return zone_id.rpartition("/")[2].lower()
 
 
 @dataclass(frozen=True)

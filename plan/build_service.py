@@ -45,11 +45,11 @@ def products_plan(gateway: Gateway, placement: Placement) -> tuple[ProductPlan, 
     return tuple(product_plan(name, product, placement) for name, product in sorted(gateway.products.items()))
 
 
-def product_plan(name: str, product: Product, placement: Placement) -> ProductPlan:
-    """One product's settings with the models that it may call."""
+def product_plan(name: str, product: Product, placement: Placement, prefix: str = "") -> ProductPlan:
+    """One product's settings with the models that it may call; `prefix` comes before its ids."""
     quota = product.token_quota
     return ProductPlan(
-        id=name,
+        id=f"{prefix}{name}",
         display_name=product.display_name,
         description=product.description,
         models=placement.models_of(product),
@@ -59,7 +59,7 @@ def product_plan(name: str, product: Product, placement: Placement) -> ProductPl
         tokens_per_minute=product.tokens_per_minute,
         weight=product.weight,
         subscriptions=tuple(
-            SubscriptionPlan(name, subscription.name, subscription.owner)
+            SubscriptionPlan(name, subscription.name, subscription.owner, prefix)
             for subscription in sorted(product.subscriptions, key=lambda each: each.name)
         ),
         token_quota=QuotaPlan(quota.tokens, quota.period) if quota else None,

@@ -106,16 +106,25 @@ class ServingPlan:
 
 @dataclass(frozen=True)
 class SubscriptionPlan:
-    """An application's keys to a product; `owner` is the person or team behind it."""
+    """An application's keys to a product; `owner` is the person or team behind it.
+
+    `prefix` is what ids begin with in a gateway that others use, too.
+    """
 
     product: str
     name: str
     owner: str | None = None
+    prefix: str = ""
+
+    @property
+    def product_id(self) -> str:
+        """The gateway's id of the product."""
+        return f"{self.prefix}{self.product}"
 
     @property
     def id(self) -> str:
         """The gateway's id of it."""
-        return subscription_id(self.product, self.name)
+        return subscription_id(self.product_id, self.name)
 
     @property
     def display_name(self) -> str:
@@ -148,7 +157,7 @@ class QuotaPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class ProductPlan:
-    """What applications subscribe to; `models` is never empty."""
+    """What applications subscribe to; `models` is never empty. `id` is what gateway and wrapper call it."""
 
     id: str
     display_name: str

@@ -33,7 +33,7 @@ ENGINE_STOP_S = environment.ENGINE_DRAIN_S + 60
 WRAPPER_STOP_S = 660
 """Above the wrapper's drain_s (600) and its notice."""
 _PROGRAM = Path(__file__).parent.parent / "huddle_apply"
-_COMMANDS = ("huddle", "huddle-ray", "huddle-ray-guard", "huddle-ray-nodes")
+_COMMANDS = ("huddle", "huddle-hold", "huddle-ray", "huddle-ray-guard", "huddle-ray-nodes")
 
 
 def collect(plan: FleetPlan) -> dict[str, bytes]:

@@ -83,6 +83,7 @@ class Application:
             ledger.note(gpus=readiness.check_gpus(node["expects"]["gpus"]))
         with ledger.phase("packages"):
             boot.install_packages(node["packages"], bundle.deadline_s("packages"))
+            boot.hold_packages(bundle.path / "bin/huddle-hold", ledger)
         with ledger.phase("credentials"):
             credentials.fetch(paths, node["credentials"], self._vault, ledger, bundle.deadline_s("credentials"))
             for name in node["generated_credentials"]:

@@ -14,6 +14,7 @@ from components.gateway.chain import Chain
 from components.scope import StackScope
 from gateway_policies import openapi
 from gateway_policies.entities import Entity, KeyParameter
+from plan.azure.gateway_model import GatewayPlan
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class ApiArgs:
 
     scope: StackScope
     service_name: pulumi.Input[str]
-    path: str
+    gateway: GatewayPlan
     policy: str
     backend_key: Mapping[str, Any]
     key_ready: Sequence[pulumi.Resource]
@@ -37,14 +38,14 @@ class Api(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: ApiArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("h100:gateway:Api", name, None, opts)
-        chain = Chain([*args.after, *args.key_ready])
+        gateway, chain = args.gateway, Chain([*args.after, *args.key_ready], shared=args.gateway.shared)
         chain.add(
             apimanagement.NamedValue(
                 f"{name}-backend-key",
                 resource_group_name=args.scope.resource_group_name,
                 service_name=args.service_name,
-                named_value_id=Entity.BACKEND_KEY.value,
-                display_name=Entity.BACKEND_KEY.value,
+                named_value_id=gateway.entity_id(Entity.BACKEND_KEY),
+                display_name=gateway.entity_id(Entity.BACKEND_KEY),
                 secret=True,
                 **args.backend_key,
                 opts=chain.link(self),
@@ -55,9 +56,9 @@ class Api(pulumi.ComponentResource):
                 f"{name}-api",
                 resource_group_name=args.scope.resource_group_name,
                 service_name=args.service_name,
-                api_id=Entity.API.value,
+                api_id=gateway.entity_id(Entity.API),
                 display_name="OpenAI-compatible inference",
-                path=args.path,
+                path=gateway.api_path,
                 protocols=[apimanagement.Protocol.HTTPS],
                 subscription_required=True,
                 subscription_key_parameter_names=apimanagement.SubscriptionKeyParameterNamesContractArgs(
@@ -65,7 +66,7 @@ class Api(pulumi.ComponentResource):
                 ),
                 format=apimanagement.ContentFormat.OPENAPI_JSON,
                 value=openapi_document(),
-                opts=chain.link(self),
+                opts=chain.link(self, alone=True),  # under another id it would want the same path
             )
         )
         self.api_id = api.name

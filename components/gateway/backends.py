@@ -11,7 +11,7 @@ from pulumi_azure_native import apimanagement
 from components.gateway.chain import Chain
 from components.scope import StackScope
 from gateway_policies.entities import NODE_CANNOT_SERVE
-from plan.azure.gateway_model import BackendPlan, PoolPlan
+from plan.azure.gateway_model import BackendPlan, GatewayPlan, PoolPlan
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,7 @@ class BackendsArgs:
 
     scope: StackScope
     service_name: pulumi.Input[str]
-    backends: tuple[BackendPlan, ...]
-    pools: tuple[PoolPlan, ...]
+    gateway: GatewayPlan
     after: Sequence[pulumi.Resource]
 
 
@@ -36,9 +35,9 @@ class Backends(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: BackendsArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("h100:gateway:Backends", name, None, opts)
-        self._name, self._args, self._chain = name, args, Chain(args.after)
-        nodes = {backend.id: self._node(backend) for backend in args.backends}
-        for pool in args.pools:
+        self._name, self._args, self._chain = name, args, Chain(args.after, shared=args.gateway.shared)
+        nodes = {backend.id: self._node(backend) for backend in args.gateway.backends}
+        for pool in args.gateway.pools:
             self._pool(pool, nodes)
         self.tail = self._chain.tail
         self.register_outputs({})
@@ -46,7 +45,7 @@ class Backends(pulumi.ComponentResource):
     def _node(self, backend: BackendPlan) -> apimanagement.Backend:
         return self._chain.add(
             apimanagement.Backend(
-                f"{self._name}-{backend.id}",
+                f"{self._name}-{backend.name}",
                 resource_group_name=self._args.scope.resource_group_name,
                 service_name=self._args.service_name,
                 backend_id=backend.id,
@@ -63,7 +62,7 @@ class Backends(pulumi.ComponentResource):
     def _pool(self, pool: PoolPlan, nodes: dict[str, apimanagement.Backend]) -> None:
         self._chain.add(
             apimanagement.Backend(
-                f"{self._name}-{_logical(pool.id)}",
+                f"{self._name}-{_logical(pool.name)}",
                 resource_group_name=self._args.scope.resource_group_name,
                 service_name=self._args.service_name,
                 backend_id=pool.id,

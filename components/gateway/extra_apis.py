@@ -13,17 +13,18 @@ from components.gateway.observability import diagnostic_settings
 from components.scope import StackScope
 from gateway_policies.entities import Entity, KeyParameter
 from gateway_policies.extra_apis import ExtraApi
+from plan.azure.gateway_model import GatewayPlan
 
 
 @dataclass(frozen=True)
 class ExtraApisArgs:
-    """`logger_id` is where diagnostics go; `product_ids` are the products; `after`: what must be written before."""
+    """`logger_id` is where diagnostics go; every product of `gateway` opens the APIs; `after`: what comes before."""
 
     scope: StackScope
     service_name: pulumi.Input[str]
+    gateway: GatewayPlan
     apis: tuple[ExtraApi, ...]
     logger_id: pulumi.Output[str]
-    product_ids: tuple[str, ...]
     after: Sequence[pulumi.Resource]
 
 
@@ -34,9 +35,9 @@ class ExtraApis(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: ExtraApisArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("h100:gateway:DoorApis", name, None, opts)
-        self._args, self._chain = args, Chain(args.after)
+        self._args, self._chain = args, Chain(args.after, shared=args.gateway.shared)
         for extra in args.apis:
-            self._open(f"{name}-{extra.id}", extra)
+            self._open(f"{name}-{extra.name}", extra)
         self.tail = self._chain.tail
         self.register_outputs({})
 
@@ -57,7 +58,7 @@ class ExtraApis(pulumi.ComponentResource):
                 ),
                 format=apimanagement.ContentFormat.OPENAPI_JSON,
                 value=extra.document,
-                opts=self._chain.link(self),
+                opts=self._chain.link(self, alone=True),
             )
         )
         self._chain.add(
@@ -88,9 +89,13 @@ class ExtraApis(pulumi.ComponentResource):
             )
         )
         # Last, so that no key opens an API whose policy is not there yet.
-        for product in self._args.product_ids if extra.key_required else ():
+        for product in self._args.gateway.products if extra.key_required else ():
             self._chain.add(
                 apimanagement.ProductApi(
-                    f"{name}-{product}", **here, product_id=product, api_id=api.name, opts=self._chain.link(self)
+                    f"{name}-{product.name}",
+                    **here,
+                    product_id=product.id,
+                    api_id=api.name,
+                    opts=self._chain.link(self),
                 )
             )

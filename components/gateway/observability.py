@@ -12,6 +12,7 @@ from pulumi_azure_native import apimanagement, monitor
 from components.gateway.chain import Chain
 from components.scope import StackScope
 from gateway_policies.entities import Entity, KeyParameter
+from plan.azure.gateway_model import GatewayPlan
 
 SAMPLING_PERCENT = 100
 """All requests, because usage is counted from them. Model requests are few, and a record without a body is small."""
@@ -27,7 +28,7 @@ class ObservabilityArgs:
     scope: StackScope
     service_name: pulumi.Input[str]
     service_id: pulumi.Input[str]
-    service_is_ours: bool
+    gateway: GatewayPlan
     api_id: pulumi.Input[str]
     insights_id: pulumi.Input[str]
     insights_connection_string: pulumi.Input[str]
@@ -43,7 +44,8 @@ class Observability(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: ObservabilityArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("h100:gateway:Observability", name, None, opts)
-        chain = Chain(args.after)
+        gateway, chain = args.gateway, Chain(args.after, shared=args.gateway.shared)
+        connection = gateway.entity_id(Entity.INSIGHTS_CONNECTION)
         here: dict[str, Any] = {
             "resource_group_name": args.scope.resource_group_name,
             "service_name": args.service_name,
@@ -54,8 +56,8 @@ class Observability(pulumi.ComponentResource):
             apimanagement.NamedValue(
                 f"{name}-connection",
                 **here,
-                named_value_id=Entity.INSIGHTS_CONNECTION.value,
-                display_name=Entity.INSIGHTS_CONNECTION.value,
+                named_value_id=connection,
+                display_name=connection,
                 secret=True,
                 value=pulumi.Output.secret(args.insights_connection_string),
                 opts=chain.link(self),
@@ -65,16 +67,16 @@ class Observability(pulumi.ComponentResource):
             apimanagement.Logger(
                 f"{name}-logger",
                 **here,
-                logger_id=Entity.LOGGER.value,
+                logger_id=gateway.entity_id(Entity.LOGGER),
                 logger_type=apimanagement.LoggerType.APPLICATION_INSIGHTS,
                 resource_id=args.insights_id,
-                credentials={"connectionString": f"{{{{{Entity.INSIGHTS_CONNECTION}}}}}"},
+                credentials={"connectionString": f"{{{{{connection}}}}}"},
                 is_buffered=True,
                 opts=chain.link(self),
             )
         )
         # The API's own diagnostic overrides the service's; the service's holds for any API that is added later.
-        if args.service_is_ours:
+        if not gateway.shared:
             chain.add(
                 apimanagement.Diagnostic(
                     f"{name}-service",

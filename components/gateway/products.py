@@ -19,13 +19,14 @@ from plan.model import SubscriptionPlan
 
 @dataclass(frozen=True)
 class ProductsArgs:
-    """`api_id` is the API that the products open; `after`: what must be written before."""
+    """`api_id` is the API that the products open; `after`: what must be written before; `shared`: see `Chain`."""
 
     scope: StackScope
     service_name: pulumi.Input[str]
     api_id: pulumi.Input[str]
     products: tuple[GatewayProduct, ...]
     after: Sequence[pulumi.Resource]
+    shared: bool
 
 
 class Products(pulumi.ComponentResource):
@@ -45,10 +46,8 @@ class Products(pulumi.ComponentResource):
         after = args.after
         for plan in sorted(args.products, key=lambda product: product.id):
             product = Product(
-                f"{name}-{plan.id}",
-                ProductArgs(
-                    scope=args.scope, service_name=args.service_name, api_id=args.api_id, product=plan, after=after
-                ),
+                f"{name}-{plan.name}",
+                ProductArgs(args.scope, args.service_name, args.api_id, plan, after, shared=args.shared),
                 pulumi.ResourceOptions(parent=self),
             )
             pairs.update(product.keys)
@@ -69,13 +68,14 @@ class KeyPair:
 
 @dataclass(frozen=True)
 class ProductArgs:
-    """`api_id` is the API that the product opens; `after`: what must be written before."""
+    """`api_id` is the API that the product opens; `after`: what must be written before; `shared`: see `Chain`."""
 
     scope: StackScope
     service_name: pulumi.Input[str]
     api_id: pulumi.Input[str]
     product: GatewayProduct
     after: Sequence[pulumi.Resource]
+    shared: bool
 
 
 class Product(pulumi.ComponentResource):
@@ -90,7 +90,7 @@ class Product(pulumi.ComponentResource):
     def __init__(self, name: str, args: ProductArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("h100:gateway:Product", name, None, opts)
         self._args = args
-        self._chain = Chain(args.after)
+        self._chain = Chain(args.after, shared=args.shared)
         product = self._product(name)
         # The limits come before anything that lets a request in.
         self._chain.add(

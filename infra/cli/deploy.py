@@ -9,7 +9,8 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from huddle.errors import HuddleError
@@ -23,6 +24,9 @@ from infra.program import load_plan
 EXIT_INPUT = 2
 EXIT_NO_ENGINE = 3
 EXIT_NOT_READY = 1
+SLACK_S = 15
+"""More than Azure asks to wait: its clock began before the error came here."""
+Wait = Callable[[float], None]
 
 
 def has_backend(environ: Mapping[str, str]) -> bool:
@@ -66,11 +70,22 @@ def lack_of_secrets(stack: str, missing: Sequence[str]) -> str | None:
     )
 
 
-def run_pulumi(engine: PulumiEngine, command: list[str], stack: str) -> int:
+def run_pulumi(engine: PulumiEngine, command: list[str], stack: str, *, wait: Wait = time.sleep) -> int:
     """Run pulumi on this terminal and, when it fails, say what that means. Exit status: pulumi's own.
 
-    An Output used as text is a bug that must not reach a resource: the SDK then raises.
+    An `up` that Azure lets through a few minutes later is tried once more: it has been confirmed already.
     """
+    status, failure = _attempt(engine, command, stack)
+    if failure and failure.again_in_s and command[0] == "up":
+        pause = failure.again_in_s + SLACK_S
+        print(f"Waiting {pause} s, then trying once more (Ctrl-C leaves everything as it is).", file=sys.stderr)
+        wait(pause)
+        status, _ = _attempt(engine, [*command, "--yes"], stack)
+    return status
+
+
+def _attempt(engine: PulumiEngine, command: list[str], stack: str) -> tuple[int, Failure | None]:
+    """One run. An Output used as text is a bug that must not reach a resource: the SDK then raises."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "events.jsonl")
         environment = {
@@ -81,9 +96,10 @@ def run_pulumi(engine: PulumiEngine, command: list[str], stack: str) -> int:
         done = subprocess.run(
             [str(engine.pulumi), *command, "--event-log", str(log)], env=environment, cwd=ROOT, check=False
         )
-        if done.returncode and (failure := meaning(log, stack)):
+        failure = meaning(log, stack) if done.returncode else None
+        if failure:
             print(f"\n{failure.what}\nNext: {failure.next_step}", file=sys.stderr)
-        return done.returncode
+        return done.returncode, failure
 
 
 def meaning(event_log: Path, stack: str) -> Failure | None:

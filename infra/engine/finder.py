@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from huddle import loopback
 from infra.engine import go_build, release
 from infra.engine.cache import Say, cache_key, cache_root, fresh_directory, locked
 from infra.engine.origin import EngineUnavailableError, Origin
@@ -34,13 +35,16 @@ class PulumiEngine:
     version: str
 
     def environment(self, base: Mapping[str, str] = os.environ) -> dict[str, str]:
-        """*base* with what the CLI needs to be found with its companions; the state backend is left alone."""
+        """*base* with what the CLI needs to be found with its companions, and to reach them past any proxy.
+
+        The state backend is left alone.
+        """
         known = base.get("PATH", os.defpath).split(os.pathsep)
         ours = [] if self.origin is Origin.PATH else [str(self.pulumi.parent)]
         if self.plugin_dir and str(self.plugin_dir) not in known:
             ours.append(str(self.plugin_dir))
         path = os.pathsep.join([*ours, *(folder for folder in known if folder not in ours)])
-        return {**base, "PATH": path, "PULUMI_SKIP_UPDATE_CHECK": "true"}
+        return {**loopback.environment(base), "PATH": path, "PULUMI_SKIP_UPDATE_CHECK": "true"}
 
     def offline_environment(self, state: Path, base: Mapping[str, str] = os.environ) -> dict[str, str]:
         """For tests and rehearsals: state and home below *state*, a fixed passphrase, no download, strict Outputs.

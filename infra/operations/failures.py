@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from infra.operations import run_command_report
 from plan.azure.model import AzurePlan
@@ -16,12 +16,17 @@ _STREAMS = "/var/lib/waagent/run-command-handler/download/huddle-apply/*/std*"
 """Where the handler keeps all that a command said (docs/facts/azure.md#a-run-commands-failure)."""
 
 
+NIC_HELD_S = 180
+"""How long Azure keeps an interface for a VM that failed or went (docs/facts/azure.md#interfaces-held-back)."""
+
+
 @dataclass(frozen=True)
 class Failure:
-    """What went wrong, and the next step."""
+    """What went wrong, and the next step; `again_in_s`: one more try may work after so many seconds of waiting."""
 
     what: str
     next_step: str
+    again_in_s: int | None = None
 
     def __str__(self) -> str:
         return f"{self.what} {self.next_step}"
@@ -82,11 +87,48 @@ def _too_slow(_: re.Match[str], plan: AzurePlan, log: str = "") -> Failure:
     )
 
 
+def _interface_held(_: re.Match[str], plan: AzurePlan) -> Failure:
+    return Failure(
+        f"Azure keeps a network interface of {plan.stack}'s nodes for {NIC_HELD_S} seconds: the VM before it failed or "
+        "was deleted.",
+        "Run `up` again in three minutes: what was created is kept.",
+        NIC_HELD_S,
+    )
+
+
+def _address_taken(match: re.Match[str], plan: AzurePlan) -> Failure:
+    address, holder = match.groups()
+    if f"/resourcegroups/{plan.names.resource_group}/".lower() not in holder.lower():
+        return Failure(
+            f"The address {address} belongs to somebody else's network interface: {holder}.",
+            "Choose another network.nodes_subnet, then run `up` again: what was created is kept.",
+        )
+    return replace(
+        _interface_held(match, plan), what=f"The address {address} is not free yet: Azure keeps a deleted node's."
+    )
+
+
+def _already_there(match: re.Match[str], plan: AzurePlan) -> Failure:
+    found = match[1]
+    if plan.gateway.existing is not None and "/service/" in found.lower():
+        return Failure(
+            f"API Management has {found.rpartition('/service/')[2]} already, and this stack did not make it.",
+            "Set gateway.existing.prefix to a word that nobody else uses in that service, then run `up` again.",
+        )
+    return Failure(
+        f"{found} stands in Azure, but not in the stack's state: a destroy was interrupted, or somebody made it.",
+        f"Run `make destroy STACK={plan.stack}` to its end, then `up` again; `infra leaks -s {plan.stack}` says what is "
+        "left.",
+    )
+
+
 _PURGE = "or set name_salt to get other names, then run `up` again."
 
 _KNOWN: Mapping[str, tuple[str, str] | Callable[[re.Match[str], AzurePlan], Failure]] = {
     r"exceeding approved .* quota|QuotaExceeded": _quota,
-    r"(SkuNotAvailable|ZonalAllocationFailed|AllocationFailed|OverconstrainedZonalAllocationRequest)": _capacity,
+    r"(SkuNotAvailable|(?:Zonal)?AllocationFailed|Overconstrained(?:Zonal)?AllocationRequest)": _capacity,
+    r"NicReservedForAnotherVm": _interface_held,
+    r"private IP address (\S+) which is already allocated to resource ([^\s\"']+?)\.?(?:[\s\"']|$)": _address_taken,
     r"ServiceAlreadyExistsInSoftDeletedState": (
         "The gateway's name {plan.names.gateway} still belongs to a deleted service: Azure keeps it for 48 hours.",
         "Run `infra purge -s {plan.stack}`, " + _PURGE,
@@ -105,6 +147,15 @@ _KNOWN: Mapping[str, tuple[str, str] | Callable[[re.Match[str], AzurePlan], Fail
         "A subnet is still in use: API Management gives its subnet back minutes to hours after it is gone.",
         "Run `destroy` again later.",
     ),
+    r"multiple zones with overlapping namespaces.*? with '([^']+)'": (
+        "The VNet resolves {found[1]} in another private DNS zone already, and takes one of each name.",
+        "Put that zone's ARM id into network.private_dns_zones and run `up` again: what was created is kept.",
+    ),
+    r"cannot create already existing resource '([^']+)'": _already_there,
+    r"API path '([^']*)' is already used|(?:same|identical) Path": (
+        "Another API of that API Management service has the path {plan.gateway.api_path} already.",
+        "Choose another gateway.api_path, such as {plan.stack}/v1, then run `up` again: what was created is kept.",
+    ),
     r"AnotherOperationInProgress|another operation on this or dependent resource": (
         "Azure was still busy with another change to the same resource.",
         "Run the command again: what was done is kept.",
@@ -121,11 +172,6 @@ _KNOWN: Mapping[str, tuple[str, str] | Callable[[re.Match[str], AzurePlan], Fail
     r"Operation on (\w+) SKU is only supported in the api-versions": (
         "Azure does not take tier {found[1]} with the API version of the installed azure-native release.",
         "Take a newer pulumi-azure-native (requirements/infra.in, `make lock`), or tier StandardV2.",
-    ),
-    r"cannot create already existing resource '([^']+)'": (
-        "{found[1]} stands in Azure, but not in the stack's state: a destroy was interrupted, or somebody made it.",
-        "Run `make destroy STACK={plan.stack}` to its end, then `up` again; `infra leaks -s {plan.stack}` says what is "
-        "left.",
     ),
     r"is protected|cannot be deleted.*protect": (
         "Data and gateway of `{plan.stack}` are protected from deletion.",

@@ -1,18 +1,25 @@
-"""What is in Azure before the stack: an existing VNet, an existing gateway. Put into the simulated Azure."""
+"""What is in Azure before the stack: a VNet, a gateway, DNS zones. Put into the simulated Azure."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from plan.azure.model import AzurePlan
 from simulator.azure.sdk.paths import SUBSCRIPTION
 from simulator.azure.state.store import Resource, Store
 
-_GROUP, _VNET, _SERVICE = (
+_GROUP, _VNET, _SERVICE, _ZONE, _LINK = (
     f"azure-native:{kind}"
-    for kind in ("resources:ResourceGroup", "network:VirtualNetwork", "apimanagement:ApiManagementService")
+    for kind in (
+        "resources:ResourceGroup",
+        "network:VirtualNetwork",
+        "apimanagement:ApiManagementService",
+        "privatedns:PrivateZone",
+        "privatedns:VirtualNetworkLink",
+    )
 )
 
 
@@ -28,7 +35,8 @@ def put(plan: AzurePlan, state: Path) -> None:
     if found:
         with Store(state).transaction() as azure:
             for resource in found:
-                azure.put(resource)
+                if azure.get(resource.id) is None:  # else another stack's rehearsal was here
+                    azure.put(resource)
 
 
 def is_ours(plan: AzurePlan, resource_id: str) -> bool:
@@ -42,7 +50,7 @@ def is_ours(plan: AzurePlan, resource_id: str) -> bool:
 
 
 def resources(plan: AzurePlan) -> Iterator[Resource]:
-    """Existing VNet and gateway with their resource groups."""
+    """Existing VNet, zones and gateway with their resource groups."""
     vnet, gateway = plan.network.existing_vnet, plan.gateway.existing
     if vnet is not None:
         yield _group(vnet, plan)
@@ -53,6 +61,12 @@ def resources(plan: AzurePlan) -> Iterator[Resource]:
             plan,
             {"addressSpace": {"addressPrefixes": [space]}, "subnets": [], "provisioningState": "Succeeded"},
         )
+    for zone in plan.network.existing_zones.values():
+        yield _group(zone, plan)
+        yield _resource(zone, _ZONE, plan, {"provisioningState": "Succeeded"})
+        link = {"virtualNetwork": {"id": vnet}, "registrationEnabled": False, "provisioningState": "Succeeded"}
+        made = _resource(f"{zone}/virtualNetworkLinks/hub", _LINK, plan, link)
+        yield replace(made, refs=[str(vnet).lower()])
     if gateway is not None:
         yield _group(gateway.id, plan)
         host = f"https://{gateway.name.lower()}"

@@ -17,6 +17,7 @@ import yaml
 from pulumi import automation
 from pulumi.automation import events
 
+from huddle import loopback
 from huddle.errors import Fault, InputError
 from infra import engine, program
 from infra.rehearsal import existing
@@ -110,6 +111,7 @@ def open_sandbox(
     # The Automation API starts `pulumi` by name from this process's own PATH.
     os.environ["PATH"] = environment["PATH"]
     os.environ["PULUMI_ERROR_OUTPUT_STRING"] = "1"
+    loopback.apply()  # the program runs here, too, and talks to the engine over gRPC
     stack = automation.create_or_select_stack(
         stack_name=stack_name,
         project_name=stack_file.PROJECT,

@@ -7,19 +7,20 @@ from types import MappingProxyType
 
 from huddle.errors import Fault, InputError
 from plan.azure.gateway_build import gateway_plan
+from plan.azure.gateway_model import GatewayPlan
 from plan.azure.model import AccessPlan, AzurePlan, ComputePlan, ModelStorePlan, NetworkPlan
-from plan.azure.names import Names, problem, stable_suffix
+from plan.azure.names import Kind, Names, problem, stable_suffix
 from plan.azure.ports import platform_flows
 from plan.azure.security_rules import nsg_rules
 from plan.azure_facts import VM_SIZES, max_shares
-from plan.azure_network import AddressPlan, PrivateLink, plan_addresses
+from plan.azure_network import AddressPlan, PrivateLink, plan_addresses, private_links, zone_of
 from plan.build_service import base_models, serving_plan
 from plan.model import Hardware, NodePlan
 from plan.placement import Placement
 from plan.ports import node_flows
 from plan.rules import azure as rules
 from plan.settings.azure import AzureSettings
-from plan.vocabulary import Delivery, DiskSku, GatewayInbound, ManagedTag, ModelStoreKind, Role, Segment
+from plan.vocabulary import Delivery, DiskSku, ManagedTag, ModelStoreKind, Role, Segment
 
 MODEL_DISK_LUN = 0
 MODEL_DEVICE = "/dev/disk/huddle/models"
@@ -58,7 +59,8 @@ def build(settings: AzureSettings, *, project: str, stack: str, bases: Mapping[s
         )
     )
     platform = tuple(platform_flows(settings))
-    gateway = gateway_plan(settings, nodes, Placement(settings.serving, numbers), names.gateway)
+    gateway = gateway_plan(settings, nodes, Placement(settings.serving, numbers), name=names.gateway, stack=stack)
+    _check_entities(gateway, file)
     store = _store(settings, names)
     return AzurePlan(
         project=project,
@@ -97,7 +99,10 @@ def build(settings: AzureSettings, *, project: str, stack: str, bases: Mapping[s
         ),
         monitoring=settings.monitoring,
         network=NetworkPlan(
-            tuple(_private_links(settings)), settings.network.existing_vnet, settings.network.private_dns
+            tuple(private_links(settings)),
+            settings.network.existing_vnet,
+            settings.network.private_dns,
+            MappingProxyType({PrivateLink(zone_of(each)): each for each in settings.network.private_dns_zones}),
         ),
     )
 
@@ -112,21 +117,24 @@ def _check_names(names: Names, settings: AzureSettings, stack: str, file: str) -
         raise InputError(faults[0])
 
 
+def _check_entities(gateway: GatewayPlan, file: str) -> None:
+    """Only the prefix can make them too long: the names behind it are bounded by their own settings."""
+    entities = [*gateway.products, *gateway.backends, *gateway.pools]
+    faults = [
+        Fault(file, "gateway.existing.prefix", f"{sentence}; set a shorter prefix than {gateway.prefix!r}")
+        for entity in entities
+        if (sentence := problem(Kind.GATEWAY_CHILD, entity.id))
+    ]
+    if faults:
+        raise InputError(faults[0])
+
+
 def _operators(settings: AzureSettings) -> Iterator[Segment]:
     """Who may open a shell on a node."""
     if settings.access.bastion.sku.needs_subnet:
         yield Segment.BASTION
     if settings.access.delivery is Delivery.SSH:  # who deploys sits in a peered network or behind a VPN
         yield Segment.VIRTUAL_NETWORK
-
-
-def _private_links(settings: AzureSettings) -> Iterator[PrivateLink]:
-    """The services that have a private endpoint: the vault always, share and gateway where they are private."""
-    yield PrivateLink.VAULT
-    if settings.model_store.kind is ModelStoreKind.AZURE_FILES:
-        yield PrivateLink.FILES
-    if settings.gateway.inbound is GatewayInbound.PRIVATE_ENDPOINT:
-        yield PrivateLink.GATEWAY
 
 
 def _nodes(

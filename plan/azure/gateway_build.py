@@ -27,13 +27,15 @@ HOME, AWAY = 1, 2
 """Priorities of a product's own node and of the others, which take over when it is out."""
 
 
-def gateway_plan(settings: AzureSettings, nodes: tuple[NodePlan, ...], placement: Placement, name: str) -> GatewayPlan:
+def gateway_plan(
+    settings: AzureSettings, nodes: tuple[NodePlan, ...], placement: Placement, *, name: str, stack: str
+) -> GatewayPlan:
     """The gateway of checked settings; `name` is what ours would be called."""
-    gateway = settings.gateway
+    gateway, prefix = settings.gateway, id_prefix(settings, stack)
     existing = _existing(gateway.existing.id) if gateway.existing else None
     serving = placement.serving
-    backends = {node.number: _backend(settings, node) for node in nodes if node.number in serving}
-    pools = _pools(settings, backends, placement)
+    backends = {node.number: _backend(settings, node, prefix) for node in nodes if node.number in serving}
+    pools = _pools(settings, backends, placement, prefix)
     return GatewayPlan(
         name=existing.name if existing else name,
         facts=GATEWAY_TIERS[gateway.tier],
@@ -44,10 +46,12 @@ def gateway_plan(settings: AzureSettings, nodes: tuple[NodePlan, ...], placement
         publisher_email=gateway.publisher_email,
         api_path=gateway.api_path,
         products=tuple(
-            _product(id_, product, placement, pools[id_].id) for id_, product in sorted(gateway.products.items())
+            _product(key, product, placement, pools[key].id, prefix)
+            for key, product in sorted(gateway.products.items())
         ),
         backends=tuple(backends.values()),
         pools=tuple(sorted(set(pools.values()), key=lambda pool: pool.id)),
+        prefix=prefix,
         keys_in_key_vault=gateway.keys_in_key_vault,
         existing=existing,
         azure_openai_api=gateway.azure_openai_api,
@@ -56,7 +60,16 @@ def gateway_plan(settings: AzureSettings, nodes: tuple[NodePlan, ...], placement
     )
 
 
-def _pools(settings: AzureSettings, backends: Mapping[int, BackendPlan], placement: Placement) -> dict[str, PoolPlan]:
+def id_prefix(settings: AzureSettings, stack: str) -> str:
+    """What ids begin with (docs/decisions/0018): in a service that others use, too, the stack's name or its own word."""
+    existing = settings.gateway.existing
+    word = (stack if existing.prefix is None else existing.prefix) if existing else ""
+    return f"{word}-" if word else ""
+
+
+def _pools(
+    settings: AzureSettings, backends: Mapping[int, BackendPlan], placement: Placement, prefix: str
+) -> dict[str, PoolPlan]:
     """Each product's pool: shared by all that go to the same nodes, or its own, with a home, for affinity."""
     found: dict[str, PoolPlan] = {}
     for place, (name, product) in enumerate(sorted(settings.gateway.products.items())):
@@ -65,21 +78,27 @@ def _pools(settings: AzureSettings, backends: Mapping[int, BackendPlan], placeme
         if settings.gateway.affinity is Affinity.PRODUCT:
             home = members[place % len(members)]
             members = tuple(replace(member, priority=HOME if member is home else AWAY) for member in members)
-            found[name] = PoolPlan(f"{POOL}-for-{name}", members)
+            found[name] = _pool(f"{POOL}-for-{name}", members, prefix)
         else:
-            found[name] = PoolPlan(pool_id(numbers, placement.serving), members)
+            found[name] = _pool(pool_name(numbers, placement.serving), members, prefix)
     return found
 
 
-def pool_id(numbers: frozenset[int], serving: frozenset[int]) -> str:
-    """The id of the pool over some of the serving nodes."""
+def _pool(name: str, members: tuple[BackendPlan, ...], prefix: str) -> PoolPlan:
+    return PoolPlan(name, f"{prefix}{name}", members)
+
+
+def pool_name(numbers: frozenset[int], serving: frozenset[int]) -> str:
+    """The name of the pool over some of the serving nodes."""
     return POOL if numbers == serving else "-".join([POOL, *map(str, sorted(numbers))])
 
 
-def _backend(settings: AzureSettings, node: NodePlan) -> BackendPlan:
+def _backend(settings: AzureSettings, node: NodePlan, prefix: str) -> BackendPlan:
+    name = f"node-{node.number}"
     place = settings.gateway.pool.get(node.number, PoolMember())
     return BackendPlan(
-        id=f"node-{node.number}",
+        name=name,
+        id=f"{prefix}{name}",
         url=f"http://{node.address}:{settings.serving.ports.wrapper}/{WRAPPER_API_PATH}",
         weight=place.weight,
         priority=place.priority,
@@ -87,9 +106,13 @@ def _backend(settings: AzureSettings, node: NodePlan) -> BackendPlan:
     )
 
 
-def _product(name: str, product: PortalProduct, placement: Placement, pool: str) -> GatewayProduct:
+def _product(name: str, product: PortalProduct, placement: Placement, pool: str, prefix: str) -> GatewayProduct:
+    facts = vars(product_plan(name, product, placement, prefix))
+    if prefix:  # one name of a product in a service (docs/facts/api-management.md#subscriptions-and-products)
+        facts["display_name"] = f"{product.display_name} ({prefix.removesuffix('-')})"
     return GatewayProduct(
-        **vars(product_plan(name, product, placement)),
+        **facts,
+        name=name,
         approval_required=product.approval_required,
         published=product.published,
         terms=product.terms,

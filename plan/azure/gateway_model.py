@@ -18,8 +18,12 @@ POOL = "nodes"
 
 @dataclass(frozen=True, kw_only=True)
 class GatewayProduct(ProductPlan):
-    """A product with what the developer portal shows of it; `pool` names the nodes that serve its models."""
+    """A product with what the developer portal shows of it; `pool` is the id of the nodes that serve its models.
 
+    Here and below, `name` is the stack file's or the program's word, and `id` the gateway's (`GatewayPlan.entity_id`).
+    """
+
+    name: str
     approval_required: bool
     published: bool
     terms: str = ""
@@ -31,6 +35,7 @@ class GatewayProduct(ProductPlan):
 class BackendPlan:
     """One node behind the gateway; a drained one stays known and gets no requests."""
 
+    name: str
     id: str
     url: str
     weight: int = 1
@@ -42,6 +47,7 @@ class BackendPlan:
 class PoolPlan:
     """Nodes that serve the same models, over which the gateway balances; drained ones are not among the members."""
 
+    name: str
     id: str
     members: tuple[BackendPlan, ...]
 
@@ -66,7 +72,10 @@ class ExistingGatewayPlan:
 
 @dataclass(frozen=True)
 class GatewayPlan:
-    """API Management; `name` is ours, or that of the service that is there already."""
+    """API Management; `name` is ours, or that of the service that is there already.
+
+    `prefix` comes before every id of ours: empty in our own service, the stack's name in one that others use, too.
+    """
 
     name: str
     facts: TierFacts
@@ -79,6 +88,7 @@ class GatewayPlan:
     products: tuple[GatewayProduct, ...]
     backends: tuple[BackendPlan, ...]
     pools: tuple[PoolPlan, ...]
+    prefix: str = ""
     keys_in_key_vault: bool = False
     existing: ExistingGatewayPlan | None = None
     azure_openai_api: bool = False
@@ -86,6 +96,15 @@ class GatewayPlan:
     cors_origins: tuple[str, ...] = ()
     policy_fragments: tuple[PolicyFragmentPlan, ...] = ()
     """Filled by `gateway_policies.load_fragments`, which reads and judges the files."""
+
+    def entity_id(self, name: str) -> str:
+        """The id of something that this stack makes in the service. Everybody takes it from here."""
+        return f"{self.prefix}{name}"
+
+    @property
+    def shared(self) -> bool:
+        """Whether the service is somebody else's, so that others use it, too."""
+        return self.existing is not None
 
     @property
     def host(self) -> str:

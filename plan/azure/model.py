@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from plan.azure.gateway_model import GatewayPlan
 from plan.azure.names import Names
@@ -60,16 +61,22 @@ class AccessPlan:
 
 @dataclass(frozen=True)
 class NetworkPlan:
-    """The VNet that is there already, if any; the services with a private endpoint; who writes their names."""
+    """The VNet that is there already, if any; the services with a private endpoint; who writes their names.
+
+    `existing_zones` holds the ARM ids of private DNS zones that the VNet has already.
+    """
 
     private_links: tuple[PrivateLink, ...]
     existing_vnet: str | None = None
     private_dns: PrivateDnsOwner = PrivateDnsOwner.OWN
+    existing_zones: Mapping[PrivateLink, str] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def private_zones(self) -> tuple[PrivateLink, ...]:
         """The private DNS zones that this program makes: none where the organisation's policy writes the names."""
-        return self.private_links if self.private_dns is PrivateDnsOwner.OWN else ()
+        if self.private_dns is PrivateDnsOwner.POLICY:
+            return ()
+        return tuple(link for link in self.private_links if link not in self.existing_zones)
 
 
 @dataclass(frozen=True, kw_only=True)

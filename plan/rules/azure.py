@@ -15,11 +15,18 @@ from plan.azure_facts import (
     VM_SIZES,
     max_shares,
 )
-from plan.azure_network import AZURE_RESERVED, BASTION_MIN_PREFIX, conflicts, node_capacity
+from plan.azure_network import (
+    AZURE_RESERVED,
+    BASTION_MIN_PREFIX,
+    conflicts,
+    node_capacity,
+    private_links,
+    zone_of,
+)
 from plan.rules import azure_gateway, products, service
 from plan.rules.service import Findings, Known
 from plan.settings.azure import AzureSettings
-from plan.vocabulary import DiskSku, ManagedTag, ModelStoreKind, Priority
+from plan.vocabulary import DiskSku, ManagedTag, ModelStoreKind, Priority, PrivateDnsOwner
 
 
 def check(settings: AzureSettings, bases: Mapping[str, str], file: str) -> None:
@@ -48,6 +55,21 @@ def _addresses(settings: AzureSettings, _: Known) -> Findings:
             "network.bastion_subnet",
             f"{bastion} is too small for Azure Bastion; allowed: /{BASTION_MIN_PREFIX} or larger",
         )
+
+
+def _private_dns(settings: AzureSettings, _: Known) -> Findings:
+    """A zone of another owner is used as it is, so it must be one that resolves here already."""
+    network, needed = settings.network, [link.value for link in private_links(settings)]
+    if network.private_dns_zones and network.private_dns is PrivateDnsOwner.POLICY:
+        yield "network.private_dns_zones", "is for `private_dns: own`; with `policy`, the policy chooses zones; remove it"
+    elif network.private_dns_zones and network.existing_vnet is None:
+        yield "network.private_dns_zones", "needs network.existing_vnet: a new VNet is linked to no zone yet"
+    for index, zone_id in enumerate(network.private_dns_zones):
+        if zone_of(zone_id) not in needed:
+            yield (
+                f"network.private_dns_zones[{index}]",
+                f"'{zone_of(zone_id)}' is no zone that this stack needs; allowed: {', '.join(needed)}",
+            )
 
 
 def _size(settings: AzureSettings, _: Known) -> Findings:
@@ -144,6 +166,7 @@ def _lists(settings: AzureSettings, _: Known) -> Findings:
         "access.ssh_public_keys": settings.access.ssh_public_keys,
         "access.operator_object_ids": [guid.lower() for guid in settings.access.operator_object_ids],
         "network.reserved_ranges": settings.network.reserved_ranges,
+        "network.private_dns_zones": [zone_of(zone_id) for zone_id in settings.network.private_dns_zones],
     }
     common = (service.lists(settings), products.lists(settings), azure_gateway.lists(settings))
     for lists in (own, *common):
@@ -152,6 +175,7 @@ def _lists(settings: AzureSettings, _: Known) -> Findings:
 
 RULES: tuple[Callable[[AzureSettings, Known], Findings], ...] = (
     _addresses,
+    _private_dns,
     *azure_gateway.RULES,
     products.products_and_models,
     products.routes_reach_models,

@@ -16,7 +16,7 @@ from plan.secrets import Secret
 from plan.settings import service
 from plan.settings.azure_gateway import ApiManagement
 from plan.settings.service import ServiceSettings
-from plan.settings.types import Cidr, Guid, Section, SshPublicKey, VnetId, ZoneNumber
+from plan.settings.types import Cidr, Guid, PrivateZoneId, Section, SshPublicKey, VnetId, ZoneNumber
 from plan.vocabulary import BastionSku, Delivery, DiskSku, ModelStoreKind, Priority, PrivateDnsOwner
 
 LOCATION_KEY = "azure-native:location"
@@ -32,6 +32,11 @@ class Network(Section):
     private_dns: PrivateDnsOwner = Field(
         PrivateDnsOwner.OWN,
         description="Who creates DNS records of private endpoints: `own` zones, or your organisation's Azure `policy`.",
+    )
+    private_dns_zones: tuple[PrivateZoneId, ...] = Field(
+        (),
+        description="ARM ids of private DNS zones that the existing VNet is linked to already; the stack's endpoints are "
+        "named in them, and the stack makes only the zones that are missing here. A VNet takes one zone of a name.",
     )
     address_space: Cidr = Field(IPv4Network("10.0.0.0/16"), description="The VNet's range (CIDR).")
     nodes_subnet: Cidr = Field(IPv4Network("10.0.0.0/24"), description="GPU nodes (CIDR).")

@@ -108,6 +108,13 @@ VnetId = Annotated[
         "/subscriptions/GUID/resourceGroups/NAME/providers/Microsoft.Network/virtualNetworks/NAME",
     ),
 ]
+PrivateZoneId = Annotated[
+    str,
+    Form(
+        r"(?i)/subscriptions/[0-9a-f-]{36}/resourceGroups/[^/]+/providers/Microsoft\.Network/privateDnsZones/[^/]+",
+        "/subscriptions/GUID/resourceGroups/NAME/providers/Microsoft.Network/privateDnsZones/NAME",
+    ),
+]
 GatewayId = Annotated[
     str,
     Form(

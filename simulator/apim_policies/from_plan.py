@@ -32,7 +32,7 @@ def gateway_config_of(plan: AzurePlan, *, backend_key: str, keys: Mapping[str, s
     `keys` are subscription keys by `<product>/<subscription>`; those that are missing are made, as Azure does.
     """
     gateway, opened = plan.gateway, extra_apis(plan.gateway)
-    keyed = {Entity.API.value, *(extra.id for extra in opened if extra.key_required)}
+    keyed = {gateway.entity_id(Entity.API), *(extra.id for extra in opened if extra.key_required)}
     return GatewayConfig(
         apis=(_api(gateway), *(_extra_api(extra) for extra in opened)),
         products=tuple(
@@ -48,14 +48,14 @@ def gateway_config_of(plan: AzurePlan, *, backend_key: str, keys: Mapping[str, s
             Pool(pool.id, tuple(PoolItem(member.id, member.priority, member.weight) for member in pool.members))
             for pool in gateway.pools
         ),
-        named_values={Entity.BACKEND_KEY.value: backend_key},
+        named_values={gateway.entity_id(Entity.BACKEND_KEY): backend_key},
         algorithm=Algorithm.SLIDING_WINDOW if gateway.facts.classic else Algorithm.TOKEN_BUCKET,
     )
 
 
 def _api(gateway: GatewayPlan) -> Api:
     return Api(
-        id=Entity.API.value,
+        id=gateway.entity_id(Entity.API),
         path=gateway.api_path,
         operations=operations(openapi.document()),
         policy=policies.api_policy(gateway),
@@ -90,7 +90,7 @@ def operations(document: Mapping[str, Mapping[str, Mapping[str, Mapping[str, str
 
 def _subscription(plan: SubscriptionPlan, keys: Mapping[str, str]) -> Subscription:
     primary = keys.get(plan.path) or secrets.token_hex(16)
-    return Subscription(plan.id, SubscriptionScope.PRODUCT, plan.product, (primary, secrets.token_hex(16)))
+    return Subscription(plan.id, SubscriptionScope.PRODUCT, plan.product_id, (primary, secrets.token_hex(16)))
 
 
 def _breaker(rule: BreakerRule) -> Breaker:

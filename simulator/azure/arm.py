@@ -1,8 +1,8 @@
 """`python -m simulator.azure.arm`: a stand-in for Azure Resource Manager's HTTP api, over the simulated subscription.
 
-Only what `infra` asks for: a service's products and subscriptions, their keys, regenerating a key, and what
-`arm_subscription.py` lists and purges. Anything else is 404 with a text that says so. It listens on loopback and checks
-no token, because none is ever sent there.
+Only what `infra` asks for: a service's products and subscriptions, their keys, regenerating a key; private DNS zones
+and their links; what `arm_subscription.py` lists and purges. Anything else is 404 with a text that says so. It listens on
+loopback and checks no token, because none is ever sent there.
 """
 
 from __future__ import annotations
@@ -25,15 +25,22 @@ from simulator.azure.state.store import Resource, State, Store
 
 HOST: Final = "127.0.0.1"
 PAGE: Final = 100
-_SERVICE: Final = (
-    r"(?P<service>/subscriptions/[^/]+/resourceGroups/[^/]+/providers/Microsoft\.ApiManagement/service/[^/]+)"
-)
-_LIST: Final = re.compile(rf"{_SERVICE}/(?P<kind>products|subscriptions)", re.IGNORECASE)
+_IN_GROUP: Final = r"/subscriptions/[^/]+/resourceGroups/[^/]+/providers"
+_SERVICE: Final = rf"{_IN_GROUP}/Microsoft\.ApiManagement/service/[^/]+"
+_ZONES: Final = r"Microsoft\.Network/privateDnsZones"
+_COLLECTIONS: Final = {
+    re.compile(pattern, re.IGNORECASE): key
+    for pattern, key in (
+        (rf"(?P<inside>{_SERVICE})/products", "apimanagement:Product"),
+        (rf"(?P<inside>{_SERVICE})/subscriptions", "apimanagement:Subscription"),
+        (rf"(?P<inside>/subscriptions/[^/]+)/providers/{_ZONES}", "privatedns:PrivateZone"),
+        (rf"(?P<inside>{_IN_GROUP}/{_ZONES}/[^/]+)/virtualNetworkLinks", "privatedns:VirtualNetworkLink"),
+    )
+}
 _ACTION: Final = re.compile(
     rf"(?P<id>{_SERVICE}/subscriptions/[^/]+)/(?P<action>listSecrets|regenerate(?P<which>Primary|Secondary)Key)",
     re.IGNORECASE,
 )
-_KINDS: Final = {"products": "apimanagement:Product", "subscriptions": "apimanagement:Subscription"}
 
 
 class ArmApi:
@@ -60,11 +67,9 @@ class ArmApi:
 
     def _listed(self, path: str) -> list[dict[str, Any]] | None:
         with self._store.reading() as state:
-            if found := _LIST.fullmatch(path):
-                _require(state, found["service"])
-                kind = _KINDS[found["kind"].lower()]
-                inside = [item for item in state.inside(found["service"]) if item.key == kind]
-                return [_shown(item) for item in sorted(inside, key=lambda item: item.id)]
+            for pattern, key in _COLLECTIONS.items():
+                if found := pattern.fullmatch(path):
+                    return _inside(state, found["inside"], key)
             return arm_subscription.items(state, path)
 
     def _page_of(self, items: list[dict[str, Any]], path: str, skip: int) -> dict[str, Any]:
@@ -80,6 +85,13 @@ class ArmApi:
         with self._store.transaction() as state:
             _require(state, resource_id).notes[f"{which}Key"] = secrets.token_hex(16)
         return 204, {}
+
+
+def _inside(state: State, parent: str, key: str) -> list[dict[str, Any]]:
+    if "/providers/" in parent:  # a subscription is no entry of its own
+        _require(state, parent)
+    inside = [item for item in state.inside(parent) if item.key == key]
+    return [_shown(item) for item in sorted(inside, key=lambda item: item.id)]
 
 
 def _require(state: State, resource_id: str) -> Resource:

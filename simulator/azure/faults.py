@@ -40,7 +40,8 @@ class CapacityCode(StrEnum):
     SKU = "SkuNotAvailable"
     ALLOCATION = "AllocationFailed"
     ZONAL = "ZonalAllocationFailed"
-    OVERCONSTRAINED = "OverconstrainedZonalAllocationRequest"
+    OVERCONSTRAINED = "OverconstrainedAllocationRequest"
+    OVERCONSTRAINED_ZONAL = "OverconstrainedZonalAllocationRequest"
 
 
 class _Model(BaseModel):

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from huddle import loopback
+
 TOOLCHAINS = ("", "pip")
 _LIST_DISTRIBUTIONS = """
 import importlib.metadata, json, sys, sysconfig
@@ -48,8 +50,8 @@ class PythonEnvironment:
         return cls(interpreter, virtualenv)
 
     def variables(self, base: Mapping[str, str] = os.environ) -> dict[str, str]:
-        """*base* as if the virtual environment were activated, with unbuffered output so that nothing comes late."""
-        activated = {**base, "PYTHONUNBUFFERED": "1"}
+        """*base* as if the virtual environment were activated; unbuffered output comes at once, no proxy sees loopback."""
+        activated = {**loopback.environment(base), "PYTHONUNBUFFERED": "1"}
         if self.virtualenv is not None:
             activated["VIRTUAL_ENV"] = str(self.virtualenv)
             activated["PATH"] = os.pathsep.join([str(self.virtualenv / "bin"), base.get("PATH", os.defpath)])

@@ -10,6 +10,8 @@ from concurrent import futures
 from importlib.util import find_spec
 from typing import Any
 
+from huddle import loopback
+
 PARENT_CHECK_S = 1.0
 LARGEST_MESSAGE_BYTES = 400 * 1024 * 1024  # what Pulumi's own plugins allow
 THREADS = 32
@@ -18,8 +20,10 @@ THREADS = 32
 def load_only_protobufs() -> None:
     """Make `pulumi.runtime.proto` importable without running the SDK's own imports: half a second less for each start.
 
-    Call it before the first import from `pulumi`; this process can then use nothing else of the SDK.
+    Call it before the first import from `pulumi`; this process can then use nothing else of the SDK. Its connections
+    to the engine go past any proxy.
     """
+    loopback.apply()
     spec = find_spec("pulumi")
     if spec is None or not spec.submodule_search_locations:
         msg = "the Python package 'pulumi' is not installed beside this plugin; run `make setup`"

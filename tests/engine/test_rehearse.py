@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 from infra import engine
 from plan import stack_file
+from tests.refusing_proxy import refusing_proxy
 from tools.deadlines import scaled
 
 QUOTA = "faults:\n  - {kind: quota, limit: 40}\n"
 
 
-def rehearse(*arguments: str) -> subprocess.CompletedProcess[str]:
+def rehearse(*arguments: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "infra.cli.main", "rehearse", *arguments],
         capture_output=True,
@@ -22,6 +24,7 @@ def rehearse(*arguments: str) -> subprocess.CompletedProcess[str]:
         check=False,
         timeout=scaled(600),
         cwd=stack_file.ROOT,
+        env=environment,
     )
 
 
@@ -49,10 +52,14 @@ def test_the_whole_life_as_json(pulumi_engine: engine.PulumiEngine) -> None:
 
 
 def test_a_fault_ends_with_a_sentence_a_next_step_and_everything_kept(tmp_path: Path) -> None:
+    """In an office whose proxy refuses loopback, too: engine, program and plugins reach each other past it."""
     faults = tmp_path / "quota.yaml"
     faults.write_text(QUOTA)
     kept = tmp_path / "kept"
-    done = rehearse("-s", "dev", "--faults", str(faults), "--keep", str(kept))
+    with refusing_proxy() as proxy:
+        environment = proxy.environment(dict(os.environ))
+        done = rehearse("-s", "dev", "--faults", str(faults), "--keep", str(kept), environment=environment)
+        assert proxy.asked == [], done.stdout
     assert done.returncode == 1
     text = " ".join(done.stdout.split())
     assert "The vCPU quota for StandardNCadsH100v5Family in eastus2 is used up (the limit is 40)" in text

@@ -15,6 +15,8 @@ from ..paths import NodePaths
 from . import commands
 
 POLL_S = 2.0
+HOLD_S = 120
+"""Waiting for dpkg's lock to hold packages, which nobody needs at once: the next bundle tries again."""
 _LOG = "/var/log/cloud-init-output.log"
 
 
@@ -104,3 +106,11 @@ def install_packages(packages: Sequence[str], deadline_s: float) -> None:
         deadline_s=deadline_s,
         env=environment,
     )
+
+
+def hold_packages(program: Path, ledger: Ledger) -> None:
+    """Keep driver and kernel from being upgraded. Not held, because another program has dpkg's lock, is a warning."""
+    try:
+        commands.run([str(program)], deadline_s=HOLD_S + 60, env={"HUDDLE_HOLD_S": str(HOLD_S)})
+    except ApplyError as failure:
+        ledger.warn(f"the GPU driver and the kernel can be upgraded by accident: {failure}")

@@ -106,7 +106,27 @@ def explain(text: str, plan: AzurePlan) -> Failure | None:
 
 
 def refused_before(action: str, stack: str) -> int:
-    """1, with the reason said, when `up` or `destroy` would delete a product that others subscribed to."""
+    """1, with the reason said, when it would delete what others subscribed to, or meet a DNS zone of others."""
     question = {"up": "--leaving", "destroy": "--destroy"}[action]
     command = [str(stack_file.ROOT / ".venv/bin/infra"), "products", question, "-s", stack]
-    return subprocess.run(command, check=False, stdout=sys.stderr).returncode
+    refused = subprocess.run(command, check=False, stdout=sys.stderr).returncode
+    return refused or (_zones_in_the_way(stack) if action == "up" else 0)
+
+
+def _zones_in_the_way(stack: str) -> int:
+    """Whoever may not list zones is not held up: Azure itself refuses the second one, though after some minutes."""
+    from infra import program  # noqa: PLC0415 - it reads the table of targets
+    from infra.operations import arm, private_zones  # noqa: PLC0415
+
+    plan = program.load_azure_plan(stack)
+    if plan.network.existing_vnet is None or not plan.network.private_zones:
+        return 0
+    try:
+        with arm.connect() as azure:
+            refusals = list(private_zones.in_the_way(azure, plan))
+    except arm.ArmError as error:
+        print(f"warning: whether the VNet has our private DNS zones already is not known: {error}", file=sys.stderr)  # noqa: T201
+        return 0
+    for refusal in refusals:
+        print(f"error: {refusal}", file=sys.stderr)  # noqa: T201 - before pulumi's own words
+    return int(bool(refusals))

@@ -39,7 +39,7 @@ class _Base:
 
     scope: StackScope
     network: Network
-    zone_ids: Mapping[str, pulumi.Output[str]]
+    zone_ids: Mapping[str, pulumi.Input[str]]
     secrets: Secrets
     store: ModelStore
     monitoring: Monitoring
@@ -93,6 +93,7 @@ def _base(plan: AzurePlan) -> _Base:
     dns = PrivateDns(
         "private-dns", PrivateDnsArgs(scope=scope, vnet_id=network.vnet_id, zones=plan.network.private_zones)
     )
+    zone_ids: dict[str, pulumi.Input[str]] = {**dns.zone_ids, **plan.network.existing_zones}
     secrets = Secrets(
         "secrets",
         SecretsArgs(
@@ -101,7 +102,7 @@ def _base(plan: AzurePlan) -> _Base:
             values=delivery.node_secrets(pulumi.Config(plan.project)),
             operator_object_ids=plan.access.operator_object_ids,
             endpoint_subnet_id=network.subnet_ids[Segment.ENDPOINTS],
-            vault_zone_id=dns.zone_ids.get(PrivateLink.VAULT),
+            vault_zone_id=zone_ids.get(PrivateLink.VAULT),
         ),
     )
     store = ModelStore(
@@ -111,12 +112,12 @@ def _base(plan: AzurePlan) -> _Base:
             store=plan.store,
             zone=plan.compute.zone,
             endpoint_subnet_id=network.subnet_ids[Segment.ENDPOINTS],
-            file_zone_id=dns.zone_ids.get(PrivateLink.FILES),
+            file_zone_id=zone_ids.get(PrivateLink.FILES),
             endpoint_after=secrets.ready,
         ),
     )
     monitoring = Monitoring("monitoring", MonitoringArgs(scope=scope, settings=plan.monitoring))
-    return _Base(scope, network, dns.zone_ids, secrets, store, monitoring)
+    return _Base(scope, network, zone_ids, secrets, store, monitoring)
 
 
 def _bastion(plan: AzurePlan, base: _Base) -> None:

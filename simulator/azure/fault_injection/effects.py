@@ -86,9 +86,14 @@ def _capacity(op: Op, code: CapacityCode) -> ArmError:
             "Allocation failed. We do not have sufficient capacity for the requested VM size in zone "
             f"'{', '.join(zones) or '1'}'."
         ),
-        CapacityCode.OVERCONSTRAINED: (
-            "Allocation failed. VM(s) with the following constraints cannot be allocated, because the condition is too "
-            "restrictive: VM Size, Availability Zone. Please remove some constraints and try again."
-        ),
+        CapacityCode.OVERCONSTRAINED: _overconstrained("VM Size"),
+        CapacityCode.OVERCONSTRAINED_ZONAL: _overconstrained("VM Size, Availability Zone"),
     }
     return ArmError(409, code.value, texts[code])
+
+
+def _overconstrained(constraints: str) -> str:
+    return (
+        "Allocation failed. VM(s) with the following constraints cannot be allocated, because the condition is too "
+        f"restrictive: {constraints}. Please remove some constraints and try again."
+    )

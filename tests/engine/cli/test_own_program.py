@@ -9,6 +9,7 @@ from infra.cli import stack_secrets
 from infra.engine import PulumiEngine
 from infra.engine.versions import ROOT
 from simulator.azure.settings import STATE_VARIABLE
+from tests.refusing_proxy import refusing_proxy
 
 
 def test_plain_preview_of_the_dev_stack(tmp_path: Path, engine: PulumiEngine):
@@ -23,8 +24,11 @@ def test_plain_preview_of_the_dev_stack(tmp_path: Path, engine: PulumiEngine):
     stack_secrets.prepare(engine, "dev", environment, root=tmp_path)
 
     command = [engine.pulumi, "preview", "--stack", "dev", "--non-interactive", "--color", "never"]
-    preview = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert preview.returncode == 0, preview.stdout + preview.stderr
+    with refusing_proxy() as proxy:  # nobody told the plain command about loopback: language host and plugins know
+        office = proxy.environment(environment)
+        preview = subprocess.run(command, cwd=tmp_path, env=office, capture_output=True, text=True, check=False)
+        assert preview.returncode == 0, preview.stdout + preview.stderr
+        assert proxy.asked == []
     assert "azure-native:compute:VirtualMachine" in preview.stdout
     assert "azure-native:apimanagement:ApiManagementService" in preview.stdout
 

@@ -18,6 +18,7 @@ from huddle.local import service
 from huddle.local.files import LocalPaths
 from huddle.local.supervisor import RESTARTS, YOUNG_S, objection
 from tests import leash
+from tests.refusing_proxy import refusing_proxy
 from tools.deadlines import scaled, until
 
 from .conftest import HUDDLE, Shell
@@ -151,3 +152,15 @@ def test_a_program_is_started_again_but_not_for_ever() -> None:
     assert objection(1, YOUNG_S - 1, 0) is not None
     assert objection(1, YOUNG_S + 1, RESTARTS) is not None
     assert objection(2, YOUNG_S + 1, 0) == "refused to start"
+
+
+def test_it_comes_up_in_an_office_with_a_proxy(world: Shell) -> None:
+    with refusing_proxy() as proxy:
+        world.env = proxy.environment(world.env)
+        done = world.run("local", "start", "--device", "cpu")
+        assert done.returncode == 0, done
+        pids = json.loads(world.run("local", "status", "--json").stdout)["pids"]
+        for pid in pids:
+            assert "127.0.0.1" in psutil.Process(pid).environ().get("no_proxy", ""), psutil.Process(pid).cmdline()
+        assert world.run("local", "stop").returncode == 0
+        assert proxy.asked == []

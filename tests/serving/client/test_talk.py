@@ -11,6 +11,7 @@ import threading
 
 import pytest
 
+from tests.refusing_proxy import refusing_proxy
 from tests.serving.wrapper.fake_engine import MODEL, Received, Reply, polite, token
 from tools.deadlines import scaled
 
@@ -183,3 +184,13 @@ def test_a_wrong_key_and_no_key_are_told_apart(shell: Shell) -> None:
 
 def test_an_empty_question_is_refused(shell: Shell) -> None:
     assert "no question" in shell.refused("ask", text=" \n")
+
+
+@pytest.mark.parametrize("no_proxy", [None, "intranet.example"])
+def test_what_runs_on_this_machine_is_asked_past_the_offices_proxy(shell: Shell, no_proxy: str | None) -> None:
+    """The key goes along with the question."""
+    with refusing_proxy() as proxy:
+        shell.env = proxy.environment(shell.env, no_proxy)
+        asked = shell.run("ask", "hello")
+        assert asked.stdout.strip() == ANSWER.strip(), asked
+        assert proxy.asked == []

@@ -310,3 +310,14 @@ class TestRefusals:
         assert done.stdout == ""
         assert sentence in done.stderr
         assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["TMPDIR", "TEMP", "TMP", "VLLM_RPC_BASE_PATH"])
+def test_sockets_have_short_paths_whatever_the_temporary_directory_is(name: str) -> None:
+    """A batch job's directory can be long; a Unix socket's path takes 107 bytes, and vLLM adds 37."""
+    made = command.build(request("llama-3.2-3b"))
+    long, short = "/" + 70 * "x", "/" + 69 * "x"
+    assert made.environment({name: long})["VLLM_RPC_BASE_PATH"] == "/tmp"
+    assert made.environment({name: "/" + 35 * "ü"})["VLLM_RPC_BASE_PATH"] == "/tmp", "bytes, not characters"
+    assert made.environment({name: long}).get("TMPDIR") == (long if name == "TMPDIR" else None), "files stay there"
+    assert made.environment({name: short}).get("VLLM_RPC_BASE_PATH") == (short if name == "VLLM_RPC_BASE_PATH" else None)

@@ -62,6 +62,7 @@ def sentences(text: str, tmp_path: Path, **overrides: Any) -> tuple[str, ...]:
             "products.p.keys[0].hash: is not a known key; allowed: name, sha256",
         ),
         (MODELS + "listen: localhost:8000\n", 3, "is not an address to listen on"),
+        (MODELS + f"listen: unix:/{107 * 'x'}\n", 3, "has a path of 108 bytes; allowed: 107"),
         (MODELS + "listen: 1.2.3.4:99999\n", 3, "has no valid port"),
         (MODELS + "upstream: https://x\n", 3, "is not an engine address"),
         (MODELS + "upstream: http://x/path\n", 3, "is not an engine address"),

@@ -35,7 +35,8 @@ def test_quota(azure):
         ),
         ("AllocationFailed", "sufficient capacity for the requested VM size in this region"),
         ("ZonalAllocationFailed", "sufficient capacity for the requested VM size in zone '2'"),
-        ("OverconstrainedZonalAllocationRequest", "the condition is too restrictive"),
+        ("OverconstrainedAllocationRequest", "too restrictive: VM Size. Please"),
+        ("OverconstrainedZonalAllocationRequest", "too restrictive: VM Size, Availability Zone. Please"),
     ],
 )
 def test_capacity(azure, code, words):

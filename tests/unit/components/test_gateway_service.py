@@ -139,7 +139,7 @@ def test_an_existing_service_keeps_its_own_diagnostics_and_logs() -> None:
     recording = in_contoso()
     assert recording.of("apimanagement:Diagnostic") == []
     assert recording.of("monitor:DiagnosticSetting") == []
-    assert recording.one("apimanagement:ApiDiagnostic")["apiId"] == "openai"
+    assert recording.one("apimanagement:ApiDiagnostic")["apiId"] == "dev-openai"
 
 
 def test_an_existing_service_gets_the_backend_key_by_value_and_secret(preview: bool) -> None:

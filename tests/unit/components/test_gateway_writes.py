@@ -31,6 +31,7 @@ NAMES = st.from_regex(r"[a-z][a-z0-9-]{0,6}[a-z0-9]", fullmatch=True)
 
 def product(name: str, subscriptions: set[str]) -> GatewayProduct:
     return GatewayProduct(
+        name=name,
         id=name,
         display_name=name,
         description="",
@@ -46,7 +47,7 @@ def product(name: str, subscriptions: set[str]) -> GatewayProduct:
 
 def build_products(products: Sequence[GatewayProduct]) -> Recording:
     def program() -> None:
-        args = ProductsArgs(scope(plan()), service_name="service", api_id="api", products=tuple(products), after=[])
+        args = ProductsArgs(scope(plan()), service_name="service", api_id="api", products=tuple(products), after=[], shared=False)
         Products("products", args)
 
     return run_program(program)

@@ -54,3 +54,15 @@ def test_ids_are_compared_without_case_as_azure_does() -> None:
         (shouted,),
     )
     assert seen == Inventory((), (), (), {})
+
+
+def test_in_a_shared_service_only_ids_of_the_stack_are_ours() -> None:
+    service = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/h/providers/Microsoft.ApiManagement"
+    existing = {"id": f"{service}/service/contoso", "subnet": "10.9.0.0/27"}
+    products = {"apps": {"display_name": "Apps", "subscriptions": ["web"]}}
+    gateway = plan(gateway={"existing": existing, "products": products}).gateway
+    ours = LiveSubscription("dev-apps_web", "web", "dev-apps", "active", None)
+    seen = take(gateway, ("dev-apps",), (LiveProduct("dev-apps", "Apps (dev)"), *PRODUCTS), (ours, OURS))
+    assert [product.id for product in seen.foreign_products] == ["Partner", "apps"]
+    assert seen.foreign_subscriptions == ()
+    assert seen.refusals == ()

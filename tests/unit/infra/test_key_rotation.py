@@ -59,3 +59,12 @@ def test_an_unknown_subscription_is_refused_with_those_that_are_known() -> None:
 
 def test_there_is_one_other_key() -> None:
     assert {other(which) for which in KeyName} == set(KeyName)
+
+
+def test_in_a_shared_service_it_is_asked_for_as_in_the_stack_file() -> None:
+    service = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/h/providers/Microsoft.ApiManagement"
+    existing = {"id": f"{service}/service/contoso", "subnet": "10.9.0.0/27"}
+    products = {"apps": {"display_name": "Apps", "subscriptions": ["web"]}}
+    gateway = plan(gateway={"existing": existing, "products": products}).gateway
+    rotation = plan_step(gateway, FILE, "apps/web", Step.START, KeyName.PRIMARY)
+    assert (rotation.subscription, rotation.sid) == ("apps/web", "dev-apps_web")

@@ -55,6 +55,12 @@ GIVEN: Mapping[str, Mapping[str, Any]] = {
     "gateway.existing.id": {
         "gateway.existing": {"id": arm_id("Microsoft.ApiManagement/service", "ours"), "subnet": "10.9.0.0/24"}
     },
+    "gateway.existing.prefix": {
+        "gateway.existing": {
+            "id": arm_id("Microsoft.ApiManagement/service", "ours"), "subnet": "10.9.0.0/24", "prefix": "team"
+        }
+    },
+    "network.private_dns_zones": {"network.existing_vnet": arm_id("Microsoft.Network/virtualNetworks", "theirs")},
     "gateway.existing.subnet": {
         "gateway.existing": {"id": arm_id("Microsoft.ApiManagement/service", "ours"), "subnet": "10.9.0.0/24"}
     },
@@ -104,6 +110,8 @@ OTHER: Mapping[str, Any] = {
     "gateway.inbound": "private-endpoint",
     "gateway.existing.id": arm_id("Microsoft.ApiManagement/service", "another"),
     "gateway.existing.subnet": "10.8.0.0/24",
+    "gateway.existing.prefix": "another",
+    "network.private_dns_zones": [arm_id("Microsoft.Network/privateDnsZones", "privatelink.vaultcore.azure.net")],
     "gateway.api_path": "llm/v1",
     "gateway.cors_origins": ["https://chat.example.com"],
     "gateway.policy_fragments.inbound": ["a.xml"],

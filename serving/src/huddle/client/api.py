@@ -13,6 +13,7 @@ import httpx2
 import openai
 from openai.types.chat import ChatCompletionMessageParam
 
+from huddle import loopback
 from huddle.client import problems
 from huddle.client.connection import ClientError, Connection, discover
 from huddle.errors import ExitCode
@@ -82,8 +83,13 @@ class Client:
             "timeout": timeout_s,
             "max_retries": max_retries,
         }
-        # Redirects are not followed: the SDK's transport would carry the subscription key to another host.
-        http = openai.DefaultHttpx2Client(follow_redirects=False)
+        # Redirects are not followed: the SDK's transport would carry the subscription key to another host. Nor is a
+        # proxy of the environment asked for what lies on this machine.
+        self._transport: dict[str, Any] = {
+            "follow_redirects": False,
+            "trust_env": not loopback.is_loopback(self.connection.base_url),
+        }
+        http = openai.DefaultHttpx2Client(**self._transport)
         self.openai = openai.OpenAI(**self._settings, http_client=http)
 
     def __enter__(self) -> Self:
@@ -101,7 +107,7 @@ class Client:
 
     def asynchronous(self, **settings: Any) -> openai.AsyncOpenAI:
         """The SDK's asynchronous client for the same endpoint; `settings` replace `timeout` and `max_retries`."""
-        http = openai.DefaultAsyncHttpx2Client(follow_redirects=False)
+        http = openai.DefaultAsyncHttpx2Client(**self._transport)
         return openai.AsyncOpenAI(**{**self._settings, **settings}, http_client=http)
 
     def explained(self) -> AbstractContextManager[None]:
@@ -147,7 +153,7 @@ class Client:
         """Look once, without retries: the wrapper's `/ready`, then the models (which a gateway has too)."""
         root = self.connection.base_url.removesuffix("/v1")
         try:  # without the key, which readiness does not need
-            answer = httpx2.get(f"{root}/ready", timeout=PROBE_TIMEOUT_S, follow_redirects=False)
+            answer = httpx2.get(f"{root}/ready", timeout=PROBE_TIMEOUT_S, **self._transport)
         except httpx2.TransportError as error:
             return Health(State.UNREACHABLE, problems.cause(error))
         if answer.status_code == SERVICE_UNAVAILABLE:

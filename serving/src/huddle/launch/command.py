@@ -2,11 +2,13 @@
 
 import hashlib
 import json
+import os
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from huddle import loopback
 from huddle.launch import drain
 from huddle.launch.request import RENDEZVOUS_PORTS, Device, Executor, LaunchRequest
 from huddle.registry.reserved import DANGEROUS_ENV
@@ -15,6 +17,9 @@ from huddle.registry.reserved import DANGEROUS_ENV
 # Source: docs/facts/vllm-and-ray.md#copied-variables.
 _RAY_COPIES = ("VLLM_", "NCCL_", "HF_", "RAY_")
 _CPU_KV_CACHE_GIB = "1"
+_SOCKETS = "VLLM_RPC_BASE_PATH"  # else the directory for temporary files
+_SOCKET_ROOM = 107 - len("/") - 36
+"""Bytes of that directory: a Unix socket's path takes 107 (unix(7)), and vLLM's end in a slash and a UUID."""
 # vLLM 0.26.0 takes no domains for any domain (multimodal/media/connector.py). This name exists nowhere (RFC 6761).
 _NO_HOST = "nothing.invalid"
 
@@ -35,8 +40,11 @@ class Command:
         return " \\\n  ".join([*lines, *_wrapped(self.argv)]) + "\n"
 
     def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
-        """The whole environment of the process."""
-        return {name: value for name, value in inherited.items() if name not in self.unset} | dict(self.env)
+        """The whole environment of the process. Its parts talk over loopback, past any proxy, and over short paths."""
+        kept = {name: value for name, value in inherited.items() if name not in self.unset}
+        temporary = next(filter(None, map(kept.get, (_SOCKETS, "TMPDIR", "TEMP", "TMP"))), "/tmp")  # noqa: S108
+        short = {} if len(os.fsencode(temporary)) <= _SOCKET_ROOM else {_SOCKETS: "/tmp"}  # noqa: S108
+        return loopback.environment(kept) | short | dict(self.env)
 
 
 def build(request: LaunchRequest) -> Command:

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import psutil
 import yaml
 
-from huddle import network, tiny_model, versions
+from huddle import loopback, network, tiny_model, versions
 from huddle.client.api import Client, Health
 from huddle.client.connection import ClientError
 from huddle.errors import ExitCode, HuddleError
@@ -94,7 +94,7 @@ def start(paths: LocalPaths, *, port: int | None, device: Device, vllm: str | No
         _write(paths, ports, device, program)
     except OSError as error:
         raise LocalError(f"{paths.root}: cannot write the service's files ({error.strerror})") from None
-    environment = {**os.environ, MARK: str(paths.root)}
+    environment = {**loopback.environment(), MARK: str(paths.root)}
     with paths.log("supervisor").open("wb") as output:
         subprocess.Popen(
             [sys.executable, "-m", _MODULE, str(paths.root)],

@@ -4,6 +4,7 @@ Secrets are never in it: it names files that hold keys, or the hashes of keys.
 """
 
 import ipaddress
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Self
@@ -52,8 +53,14 @@ class ConfigError(InputError):
     """The configuration cannot be used."""
 
 
+LONGEST_SOCKET_PATH = 107
+"""Bytes that Linux takes (unix(7))."""
+
+
 def _bind(text: str) -> str:
     if text.startswith("unix:/"):
+        if (size := len(os.fsencode(text.removeprefix("unix:")))) > LONGEST_SOCKET_PATH:
+            raise ValueError(f"{text!r} has a path of {size} bytes; allowed: {LONGEST_SOCKET_PATH} for a socket")
         return text
     host, _, port = text.rpartition(":")
     try:

@@ -281,7 +281,7 @@ class PrivateZone(Rules):
 
 @imitates("privatedns:VirtualNetworkLink")
 class VirtualNetworkLink(Rules):
-    """virtualNetworkLinks of a private zone."""
+    """virtualNetworkLinks of a private zone: a VNet takes one of each name (docs/facts/azure.md#zones-of-one-vnet)."""
 
     defaults: ClassVar[dict[str, Any]] = {"registrationEnabled": False, "virtualNetworkLinkState": "Completed"}
     typical_seconds = 30.0

@@ -90,8 +90,8 @@ class _Document(BaseModel):
 class ElementFault(PolicyFault):
     """What is wrong with one element; `words` go on after its name."""
 
-    def __init__(self, element: Element, words: str, at: Text | None = None) -> None:
-        super().__init__(at.place if at else element.place, f"<{element.tag}> {words}")
+    def __init__(self, element: Element, words: str, at: Text | Element | None = None) -> None:
+        super().__init__((at or element).place, f"<{element.tag}> {words}")
         self.tag = element.tag
         self.words = words
 
@@ -163,7 +163,7 @@ def _children(element: Element, rule: Rule) -> Iterator[ElementFault]:
     furthest = 0
     for child in element.children:
         if child.tag not in rule.children:
-            yield ElementFault(element, f"can't contain <{child.tag}>; allowed inside: {_listed(rule.children)}")
+            yield ElementFault(element, f"can't contain <{child.tag}>; allowed inside: {_listed(rule.children)}", child)
             continue
         place = names.index(child.tag)
         if rule.content == "in order" and place < furthest:

@@ -14,8 +14,6 @@ from typing import Any
 
 REQUIRED, READ_ONLY = 1, 2
 """Bits of `flags` (docs/facts/azure.md#types-of-azure-resource-manager)."""
-_PATH = frozenset({"id", "type", "apiVersion"})
-"""What the request's address says."""
 _LIMITS = {"minLength": "min", "maxLength": "max", "minValue": "min", "maxValue": "max", "pattern": "pattern"}
 
 
@@ -61,8 +59,7 @@ class _Source:
 
     def resource(self, entry: Mapping[str, Any]) -> None:
         body = self.entries[_number(entry["body"])]
-        properties = {key: one for key, one in body["properties"].items() if key not in _PATH}
-        self.shapes[entry["name"].partition("@")[0]] = self._object({**body, "properties": properties})
+        self.shapes[entry["name"].partition("@")[0]] = self._object(body)
 
     def shape(self, reference: Mapping[str, str]) -> dict[str, Any]:
         number = _number(reference)

@@ -7,13 +7,25 @@ azure-native moves what ARM keeps in `properties` one level up and writes every 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from simulator.azure.contracts.shapes import Contract, ObjectShape, Shape
 
 INSIDE: Final = "properties"
-_RENAMED: Final = {"type": "apiType"}
-"""A name that would say two things beside each other."""
+_RENAMED: Final = {
+    "apiType": "type",
+    "enableHttpsTrafficOnly": "supportsHttpsTrafficOnly",
+    "enableNfsV3": "isNfsV3Enabled",
+    "encryptionIdentity": "identity",
+    "expires": "exp",
+    "keyVaultProperties": "keyvaultproperties",
+    "networkRuleSet": "networkAcls",
+    "notBefore": "nbf",
+    "soapApiType": "apiType",
+    "translateRequiredQueryParametersConduct": "translateRequiredQueryParameters",
+}
+"""The SDK's names that are other words in the body; a test finds those that are missing here."""
 
 
 def body_of(contract: Contract, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -23,24 +35,38 @@ def body_of(contract: Contract, inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 def _object(contract: Contract, shape: ObjectShape, values: Mapping[str, Any]) -> dict[str, Any]:
     made: dict[str, Any] = {}
-    inside = shape.properties.get(INSIDE)
-    inner = contract.shapes.get(inside.name) if inside else None
     for key, value in values.items():
-        if (own := _own_name(key, shape)) is not None:
-            made[own] = _value(contract, shape.properties[own], value)
-        elif inner is not None and (own := _own_name(key, inner)) is not None:
-            made.setdefault(INSIDE, {})[own] = _value(contract, inner.properties[own], value)
-        else:
+        place = place_of(contract, shape, key)
+        if place is None:
             made[key] = _value(contract, shape.others, value) if shape.others else value
+        else:
+            target = made.setdefault(INSIDE, {}) if place.inside else made
+            target[place.name] = _value(contract, place.shape, value)
     return made
 
 
-def _own_name(key: str, shape: ObjectShape) -> str | None:
-    """The name in the body. What only Azure writes can't be meant."""
-    for name, one in shape.properties.items():
-        if not one.read_only and key in (name, _sdk_name(name), _RENAMED.get(name)):
-            return name
-    return None
+@dataclass(frozen=True)
+class Place:
+    """Where an input goes: its name in the body, and whether it stands in `properties`."""
+
+    name: str
+    shape: Shape
+    inside: bool
+
+
+def place_of(contract: Contract, shape: ObjectShape, key: str) -> Place | None:
+    """The place of an SDK's name; what only Azure writes is meant when nothing else can be."""
+    inside = shape.properties.get(INSIDE)
+    inner = contract.shapes[inside.name].properties if inside and inside.name else {}
+    levels = ((shape.properties, False), (inner, True))
+    found = [
+        Place(name, one, is_inner)
+        for properties, is_inner in levels
+        for name, one in properties.items()
+        if name == _RENAMED.get(key) or key in (name, _sdk_name(name))
+    ]
+    # The renamed first: `apiType` is `type`, and something else is called `apiType`.
+    return min(found, key=lambda place: (place.shape.read_only, place.name != _RENAMED.get(key)), default=None)
 
 
 def _sdk_name(name: str) -> str:

@@ -10,6 +10,7 @@ from enum import UNIQUE, StrEnum, verify
 from typing import Any, Final
 
 from simulator.azure.contracts.shapes import Contract, ObjectShape, Shape
+from simulator.plugin.values import UNKNOWN
 
 _PYTHON: Final[dict[str, tuple[tuple[type, ...], str]]] = {
     "text": ((str,), "a text"),
@@ -51,8 +52,8 @@ class Fault:
         return f"'{self.path}' {self.sentence}"
 
 
-def faults(contract: Contract, name: str, body: Mapping[str, Any]) -> list[Fault]:
-    """Everything that is wrong with a resource's name and body."""
+def faults(contract: Contract, name: Any, body: Mapping[str, Any]) -> list[Fault]:
+    """Everything that is wrong with a resource's name and body; of what is only known after `up`, nothing."""
     return list(_object(contract, contract.body, "", {"name": name, **body}))
 
 
@@ -73,6 +74,8 @@ def _object(contract: Contract, shape: ObjectShape, place: str, values: Mapping[
 
 
 def _value(contract: Contract, shape: Shape, path: str, value: Any) -> Iterator[Fault]:
+    if value is UNKNOWN:
+        return
     allowed, words = _PYTHON.get(shape.kind, ((object,), ""))
     if not isinstance(value, allowed) or (isinstance(value, bool) and shape.kind == "number"):
         yield Fault(path, Kind.TYPE, f"must be {words}")

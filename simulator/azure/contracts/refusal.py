@@ -12,14 +12,15 @@ from pydantic import BaseModel, ConfigDict
 from huddle import data_file
 from simulator.azure.contracts.body import body_of
 from simulator.azure.contracts.faults import Fault, Kind, faults
-from simulator.azure.contracts.shapes import Contract, contract
+from simulator.azure.contracts.shapes import arm_types, contract
 from simulator.azure.errors import ArmError, bad_request
 from simulator.azure.sdk.naming import CREATE_BEFORE_DELETE
 from simulator.azure.sdk.paths import path_of
 from simulator.azure.sdk.schema import ResourceSchema
 
 BEYOND: Final = Path(__file__).parent / "beyond.yaml"
-_NOT_SENT: Final = frozenset({"azureApiVersion", CREATE_BEFORE_DELETE})
+_NOT_SENT: Final = frozenset({"azureApiVersion", CREATE_BEFORE_DELETE, "appType", "expand", "notify"})
+"""The provider's own, and what stands in the request's query."""
 
 
 class _Row(BaseModel):
@@ -34,10 +35,8 @@ class _Accepted(_Row):
     values: tuple[str, ...]
 
     def covers(self, key: str, fault: Fault) -> bool:
-        return (
-            (self.type, self.path, Kind.VALUE) == (key, fault.path, fault.kind)
-            and (not self.values or fault.value in self.values)
-        )  # fmt: skip
+        here = (self.type, self.path, Kind.VALUE) == (key, fault.path, fault.kind)
+        return here and (not self.values or fault.value in self.values)
 
 
 class _Answer(_Row):
@@ -64,9 +63,14 @@ def _beyond() -> _Beyond:
 
 
 def faults_in(resource: ResourceSchema, inputs: Mapping[str, Any]) -> list[Fault]:
-    """What Azure's types say against inputs without secret marks and unknowns; nothing, for a type without contract."""
+    """What is wrong with inputs (without secret marks); nothing, for a type that has no contract."""
     agreed = contract(resource.key, resource.api_version)
-    return _faults(resource, agreed, inputs) if agreed else []
+    if agreed is None:
+        return []
+    path = path_of(resource)
+    sent = {key: value for key, value in inputs.items() if key not in path.params and key not in _NOT_SENT}
+    found = faults(agreed, inputs.get(path.name_param), body_of(agreed, sent))
+    return [fault for fault in found if not any(row.covers(resource.key, fault) for row in _beyond().accepted)]
 
 
 def require(resource: ResourceSchema, inputs: Mapping[str, Any]) -> None:
@@ -75,22 +79,12 @@ def require(resource: ResourceSchema, inputs: Mapping[str, Any]) -> None:
     Raises:
         ArmError: with the code of the type's resource provider; every fault is in the message.
     """
-    agreed = contract(resource.key, resource.api_version)
-    if agreed is None:
-        return
-    if found := _faults(resource, agreed, inputs):
+    if found := faults_in(resource, inputs):
         answers = _beyond().answers
-        answer = answers.get(agreed.namespace, answers["others"])
+        answer = answers.get(arm_types()[resource.key].partition("/")[0], answers["others"])
         raise bad_request(answer.code, answer.message.format(faults="; ".join(map(str, found))))
     if error := _too_many_tags(resource.key, inputs.get("tags") or {}):
         raise error
-
-
-def _faults(resource: ResourceSchema, agreed: Contract, inputs: Mapping[str, Any]) -> list[Fault]:
-    path = path_of(resource)
-    sent = {key: value for key, value in inputs.items() if key not in path.params and key not in _NOT_SENT}
-    found = faults(agreed, str(inputs[path.name_param]), body_of(agreed, sent))
-    return [fault for fault in found if not any(row.covers(resource.key, fault) for row in _beyond().accepted)]
 
 
 def _too_many_tags(key: str, tags: Mapping[str, str]) -> ArmError | None:

@@ -66,11 +66,6 @@ class Contract:
         """The outermost object, which holds `properties`, `tags`, `sku` and so on, and the resource's `name`."""
         return self.shapes[self.arm_type]
 
-    @property
-    def namespace(self) -> str:
-        """`Microsoft.Compute`."""
-        return self.arm_type.partition("/")[0]
-
 
 @cache
 def arm_types() -> dict[str, str]:

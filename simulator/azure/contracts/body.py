@@ -17,13 +17,16 @@ _RENAMED: Final = {
     "apiType": "type",
     "enableHttpsTrafficOnly": "supportsHttpsTrafficOnly",
     "enableNfsV3": "isNfsV3Enabled",
+    "encryptionFederatedIdentityClientId": "federatedIdentityClientId",
     "encryptionIdentity": "identity",
+    "encryptionUserAssignedIdentity": "userAssignedIdentity",
     "expires": "exp",
-    "keyVaultProperties": "keyvaultproperties",
+    "iPAddressOrRange": "value",
     "networkRuleSet": "networkAcls",
     "notBefore": "nbf",
     "soapApiType": "apiType",
     "translateRequiredQueryParametersConduct": "translateRequiredQueryParameters",
+    "virtualNetworkResourceId": "id",
 }
 """The SDK's names that are other words in the body; a test finds those that are missing here."""
 
@@ -63,16 +66,15 @@ def place_of(contract: Contract, shape: ObjectShape, key: str) -> Place | None:
         Place(name, one, is_inner)
         for properties, is_inner in levels
         for name, one in properties.items()
-        if name == _RENAMED.get(key) or key in (name, _sdk_name(name))
+        if name == _RENAMED.get(key) or _folded(key) == _folded(name)
     ]
     # The renamed first: `apiType` is `type`, and something else is called `apiType`.
     return min(found, key=lambda place: (place.shape.read_only, place.name != _RENAMED.get(key)), default=None)
 
 
-def _sdk_name(name: str) -> str:
-    """`Application_Type` → `applicationType`."""
-    joined = name.replace("_", "")
-    return f"{joined[:1].lower()}{joined[1:]}"
+def _folded(name: str) -> str:
+    """`Application_Type` and `applicationType` are one name, so are `keyVaultUri` and `keyvaulturi`."""
+    return name.replace("_", "").lower()
 
 
 def _value(contract: Contract, shape: Shape, value: Any) -> Any:

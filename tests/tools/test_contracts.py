@@ -45,7 +45,8 @@ TYPES: list[dict[str, Any]] = [
     {"$type": "ResourceType", "name": "Example.Made/things@2024-01-01", "body": ref(11)},
     {"$type": "ResourceType", "name": "Example.Made/unused@2024-01-01", "body": ref(12)},
 ]
-PART = {"size": {"is": "choice", "values": ["Small", "Large"], "required": True}, "inner": {"is": "object", "name": "Part"}}
+SIZE = {"is": "choice", "values": ["Small", "Large"], "required": True}
+PART = {"size": SIZE, "inner": {"is": "object", "name": "Part"}}
 SHAPES = {
     "Example.Made/things": {
         "properties": {
@@ -69,7 +70,9 @@ SHAPES = {
 }
 SCHEMA = """<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema">{}</xs:schema>"""
 COMMON = """
-<xs:simpleType name="expression"><xs:restriction base="xs:string"><xs:pattern value="@.+" /></xs:restriction></xs:simpleType>
+<xs:simpleType name="expression">
+  <xs:restriction base="xs:string"><xs:pattern value="@.+" /></xs:restriction>
+</xs:simpleType>
 <xs:simpleType name="Speed">
   <xs:restriction base="xs:string"><xs:enumeration value="fast" /><xs:enumeration value="slow" /></xs:restriction>
 </xs:simpleType>
@@ -96,7 +99,9 @@ POLICY = """
           <xs:complexType mixed="true"><xs:sequence><xs:any processContents="skip" /></xs:sequence></xs:complexType>
         </xs:element>
       </xs:sequence>
-      <xs:attribute name="speed"><xs:simpleType><xs:union memberTypes="Speed expression" /></xs:simpleType></xs:attribute>
+      <xs:attribute name="speed">
+        <xs:simpleType><xs:union memberTypes="Speed expression" /></xs:simpleType>
+      </xs:attribute>
       <xs:attribute name="to">
         <xs:simpleType><xs:restriction base="xs:string"><xs:minLength value="1" /></xs:restriction></xs:simpleType>
       </xs:attribute>

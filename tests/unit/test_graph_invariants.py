@@ -43,7 +43,9 @@ def recording_of(stack: str, preview: bool) -> Recording:
 @cache
 def recording_with_files() -> Recording:
     """The dev stack with the other kind of model store."""
-    return run_program(program.main, config={**stack_config("dev"), "h100-inference:model_store": '{"kind": "azure-files"}'})
+    return run_program(
+        program.main, config={**stack_config("dev"), "h100-inference:model_store": '{"kind": "azure-files"}'}
+    )
 
 
 @pytest.fixture(params=sorted(ROOTS))

@@ -25,11 +25,21 @@ from huddle.wrapper.body import fields
 from huddle.wrapper.routes import Route
 from infra import program
 from infra.reports import cost, durations, openapi_doc
-from simulator.azure.contracts import refusal, shapes
+from simulator.azure.contracts import refusal
+from simulator.azure.contracts import shapes as arm_shapes
 from tools.labs import table
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("serving", "plan", "gateway_policies", "cloud_init", "components", "infra", "simulator/azure/contracts", "tools/labs")
+PACKAGES = (
+    "serving",
+    "plan",
+    "gateway_policies",
+    "cloud_init",
+    "components",
+    "infra",
+    "simulator/azure/contracts",
+    "tools/labs",
+)
 NOT_DATA = {"infra/reports/templates/minimal_stack.yaml": "an example in the reference"}
 
 
@@ -56,8 +66,8 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "infra/reports/data/operations.yaml": lambda _: openapi_doc.document(),
     "infra/reports/data/prices.yaml": lambda _: cost.load_prices.__wrapped__(),
     "simulator/azure/contracts/beyond.yaml": lambda _: refusal._beyond.__wrapped__(),
-    "simulator/azure/contracts/data/*.json": shapes._document.__wrapped__,
-    "simulator/azure/contracts/types.yaml": lambda _: shapes.arm_types.__wrapped__(),
+    "simulator/azure/contracts/data/*.json": arm_shapes._document.__wrapped__,
+    "simulator/azure/contracts/types.yaml": lambda _: arm_shapes.arm_types.__wrapped__(),
     "tools/labs/table.toml": lambda _: table.load(),
 }
 FILES = sorted(

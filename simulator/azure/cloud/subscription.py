@@ -28,6 +28,7 @@ from simulator.azure.state.redaction import mark, private_texts, redact, restore
 from simulator.azure.state.store import OperationRecord, Resource, State, Store, now
 from simulator.plugin.values import Secret, reveal
 
+
 @dataclass
 class ResourceRequest:
     """What the engine asks for; inputs may hold secrets."""

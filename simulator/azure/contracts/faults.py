@@ -63,22 +63,21 @@ def _object(contract: Contract, shape: ObjectShape, place: str, values: Mapping[
             yield Fault(_inside(place, key), Kind.MISSING, "is required and missing")
     for key, value in values.items():
         path = _inside(place, key)
-        one = shape.properties.get(key, shape.others)
-        if one is None:
+        known = shape.properties.get(key, shape.others)
+        if known is None:
             near = get_close_matches(key, shape.properties, n=1)
             yield Fault(path, Kind.UNKNOWN, "does not exist" + (f"; did you mean '{near[0]}'?" if near else ""))
-        elif one.read_only:
+        elif known.read_only:
             yield Fault(path, Kind.READ_ONLY, "is read-only: Azure alone writes it")
         elif value is not None:
-            yield from _value(contract, one, path, value)
+            yield from _value(contract, known, path, value)
 
 
 def _value(contract: Contract, shape: Shape, path: str, value: Any) -> Iterator[Fault]:
     if value is UNKNOWN:
         return
-    allowed, words = _PYTHON.get(shape.kind, ((object,), ""))
-    if not isinstance(value, allowed) or (isinstance(value, bool) and shape.kind == "number"):
-        yield Fault(path, Kind.TYPE, f"must be {words}")
+    if not _fits(shape, value):
+        yield Fault(path, Kind.TYPE, f"must be {_PYTHON[shape.kind][1]}")
         return
     match shape.kind:
         case "object":
@@ -100,6 +99,12 @@ def _value(contract: Contract, shape: Shape, path: str, value: Any) -> Iterator[
         case "number":
             if (shape.min is not None and value < shape.min) or (shape.max is not None and value > shape.max):
                 yield Fault(path, Kind.RANGE, f"is {value}; allowed: {_limits(shape)}")
+
+
+def _fits(shape: Shape, value: object) -> bool:
+    if shape.kind == "any":
+        return True
+    return isinstance(value, _PYTHON[shape.kind][0]) and not (isinstance(value, bool) and shape.kind == "number")
 
 
 def _size(shape: Shape, path: str, length: int, unit: str) -> Iterator[Fault]:

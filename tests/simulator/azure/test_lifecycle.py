@@ -61,7 +61,9 @@ def test_an_open_enum_is_judged_by_azure_not_by_check(azure):
     b.group(azure)
     body = b.disk_inputs(networkAccessPolicy="AllowSome")
     assert azure.preview("compute:Disk", "models", body)
-    with pytest.raises(RefusedError, match=r"BadRequest.*networkAccessPolicy' has the value 'AllowSome'; allowed: AllowAll"):
+    with pytest.raises(
+        RefusedError, match=r"BadRequest.*networkAccessPolicy' has the value 'AllowSome'; allowed: AllowAll"
+    ):
         azure.create("compute:Disk", "models", body)
 
 

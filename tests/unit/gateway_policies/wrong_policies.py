@@ -17,11 +17,23 @@ WRONG = {
         '<retry condition="@(true)" count="1" />',
         "<retry> lacks the required attribute 'interval'",
     ),
-    "a retry that never counts": ('<retry condition="@(true)" count="0" interval="1" />', "count '0'; allowed: a value"),
-    "a wrong number": (RETRY.format("soon", "", ""), "interval 'soon'; allowed: a value of nonNegativeInteger, or an exp"),
-    "a wrong flag": (RETRY.format(1, ' first-fast-retry="yes"', ""), "first-fast-retry 'yes'; allowed: a value of boolean"),
+    "a retry that never counts": (
+        '<retry condition="@(true)" count="0" interval="1" />',
+        "count '0'; allowed: a value",
+    ),
+    "a wrong number": (
+        RETRY.format("soon", "", ""),
+        "interval 'soon'; allowed: a value of nonNegativeInteger, or an exp",
+    ),
+    "a wrong flag": (
+        RETRY.format(1, ' first-fast-retry="yes"', ""),
+        "first-fast-retry 'yes'; allowed: a value of boolean",
+    ),
     "an unknown policy in a retry": (RETRY.format(1, "", "<again />"), "<again> is not a policy of API Management"),
-    "no estimate of a prompt": (TOKENS.format(""), "<llm-token-limit> lacks the required attribute 'estimate-prompt-tokens'"),
+    "no estimate of a prompt": (
+        TOKENS.format(""),
+        "<llm-token-limit> lacks the required attribute 'estimate-prompt-tokens'",
+    ),
     "a computed estimate": (
         TOKENS.format('estimate-prompt-tokens="@(true)" '),
         "estimate-prompt-tokens '@(true)'; allowed: a value of boolean",
@@ -34,14 +46,26 @@ WRONG = {
         '<rate-limit calls="1" renewal-period="Monthly" />',
         "renewal-period 'Monthly'; allowed: a value of int",
     ),
-    "a wrong choice": ('<set-header name="a" exists-action="replace" />', "exists-action 'replace'; allowed: override, append"),
+    "a wrong choice": (
+        '<set-header name="a" exists-action="replace" />',
+        "exists-action 'replace'; allowed: override, append",
+    ),
     "a header without a name": ("<set-header />", "<set-header> lacks the required attribute 'name'"),
-    "text where elements are": ('<set-header name="a">x</set-header>', "<set-header> can't contain text; allowed inside: value"),
+    "text where elements are": (
+        '<set-header name="a">x</set-header>',
+        "<set-header> can't contain text; allowed inside: value",
+    ),
     "text in a choice": ('<choose><when condition="true">x</when></choose>', "<when> can't contain text"),
-    "a child that is not one": ("<ip-filter><adress>a</adress></ip-filter>", "<ip-filter> can't contain <adress>; allowed"),
+    "a child that is not one": (
+        "<ip-filter><adress>a</adress></ip-filter>",
+        "<ip-filter> can't contain <adress>; allowed",
+    ),
     "a child that is missing": ("<cors />", "<cors> needs <allowed-origins> inside"),
     "a choice of nothing": ("<choose />", "<choose> needs <when> inside"),
-    "a filter of nothing": ('<ip-filter action="allow" />', "<ip-filter> is empty; allowed inside: address, address-range"),
+    "a filter of nothing": (
+        '<ip-filter action="allow" />',
+        "<ip-filter> is empty; allowed inside: address, address-range",
+    ),
     "a child that stands twice": (
         JWT.format("<audiences /><audiences />"),
         "<validate-jwt> has <audiences> 2 times; allowed: once",

@@ -180,7 +180,9 @@ def _require_sections(tree: etree._Element, *, is_global: bool) -> None:
 
 def _require_declared(root: Element) -> None:
     """Elements and attributes as Microsoft's schemas have them; the sentences are ours."""
-    outer = root.children if root.tag == "fragment" else [child for section in root.children for child in section.children]
+    outer = (
+        root.children if root.tag == "fragment" else [child for section in root.children for child in section.children]
+    )
     found = [
         f"Error in element '{fault.tag}' on line {fault.place.line}, column {fault.place.column}: it {fault.words}."
         for element in outer

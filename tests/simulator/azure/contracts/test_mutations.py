@@ -22,7 +22,9 @@ RIGHT: dict[str, dict[str, Any]] = {
     "compute:VirtualMachine": b.vm_inputs("/nic", **HERE),
     "compute:VirtualMachineRunCommandByVirtualMachine": b.run_command_inputs(**HERE),
     "network:VirtualNetwork": b.vnet_inputs(**HERE),
-    "network:NetworkSecurityGroup": b.in_group(networkSecurityGroupName="nsg", securityRules=[b.rule("a", 100)], **HERE),
+    "network:NetworkSecurityGroup": b.in_group(
+        networkSecurityGroupName="nsg", securityRules=[b.rule("a", 100)], **HERE
+    ),
     "network:PublicIPAddress": b.in_group(publicIpAddressName="ip", sku={"name": "Standard"}, **HERE),
     "keyvault:Vault": {**b.vault_inputs(enableSoftDelete=True, softDeleteRetentionInDays=7), **HERE},
     "keyvault:Secret": b.in_group(vaultName="kv", secretName="key", properties={"value": "x"}),
@@ -78,10 +80,16 @@ APIM, NETWORK, COMPUTE, OTHERS = "ValidationError", "InvalidRequestFormat", "Bad
 VM, GATEWAY, NSG = "compute:VirtualMachine", "apimanagement:ApiManagementService", "network:NetworkSecurityGroup"
 MUTATIONS = [
     Mutation("compute:Disk", "colour", "red", Kind.UNKNOWN, COMPUTE, "'colour' does not exist"),
-    Mutation(VM, "hardwareProfile.vmsize2", "x", Kind.UNKNOWN, COMPUTE, "vmsize2' does not exist; did you mean 'vmSize'"),
+    Mutation(
+        VM, "hardwareProfile.vmsize2", "x", Kind.UNKNOWN, COMPUTE, "vmsize2' does not exist; did you mean 'vmSize'"
+    ),
     Mutation(VM, "storageProfile.osDisk.cachng", "None", Kind.UNKNOWN, COMPUTE, "osDisk.cachng' does not exist"),
-    Mutation("keyvault:Vault", "properties.sofDelete", True, Kind.UNKNOWN, OTHERS, "properties.sofDelete' does not exist"),
-    Mutation(NSG, "securityRules.0.prioritty", 1, Kind.UNKNOWN, NETWORK, r"securityRules\[0\].prioritty' does not exist"),
+    Mutation(
+        "keyvault:Vault", "properties.sofDelete", True, Kind.UNKNOWN, OTHERS, "properties.sofDelete' does not exist"
+    ),
+    Mutation(
+        NSG, "securityRules.0.prioritty", 1, Kind.UNKNOWN, NETWORK, r"securityRules\[0\].prioritty' does not exist"
+    ),
     Mutation("compute:Disk", "timeCreated", "now", Kind.READ_ONLY, COMPUTE, "properties.timeCreated' is read-only"),
     Mutation(GATEWAY, "gatewayUrl", "https://a", Kind.READ_ONLY, APIM, "properties.gatewayUrl' is read-only"),
     Mutation("keyvault:Secret", "properties.secretUri", "x", Kind.READ_ONLY, OTHERS, "secretUri' is read-only"),
@@ -91,9 +99,13 @@ MUTATIONS = [
     Mutation(NSG, "securityRules.0.priority", REMOVED, Kind.MISSING, NETWORK, "properties.priority' is required"),
     Mutation("keyvault:Vault", "location", REMOVED, Kind.MISSING, OTHERS, "'location' is required"),
     Mutation("authorization:RoleAssignment", "principalId", REMOVED, Kind.MISSING, OTHERS, "principalId' is required"),
-    Mutation("compute:Disk", "sku.name", "Fast_LRS", Kind.VALUE, COMPUTE, "sku.name' has the value 'Fast_LRS'; allowed: S"),
+    Mutation(
+        "compute:Disk", "sku.name", "Fast_LRS", Kind.VALUE, COMPUTE, "sku.name' has the value 'Fast_LRS'; allowed: S"
+    ),
     Mutation(VM, "storageProfile.osDisk.deleteOption", "Keep", Kind.VALUE, COMPUTE, "allowed: Delete, Detach"),
-    Mutation(NSG, "securityRules.0.protocol", "Http", Kind.VALUE, NETWORK, r"protocol' has the value 'Http'; allowed: Tcp"),
+    Mutation(
+        NSG, "securityRules.0.protocol", "Http", Kind.VALUE, NETWORK, r"protocol' has the value 'Http'; allowed: Tcp"
+    ),
     Mutation(GATEWAY, "sku.name", "PremiumV3", Kind.VALUE, APIM, "sku.name' has the value 'PremiumV3'"),
     Mutation("apimanagement:Product", "state", "draft", Kind.VALUE, APIM, "allowed: notPublished, published"),
     Mutation("storage:FileShare", "enabledProtocols", "FTP", Kind.VALUE, OTHERS, "allowed: NFS, SMB|allowed: SMB, NFS"),
@@ -102,7 +114,9 @@ MUTATIONS = [
     Mutation("apimanagement:Product", "description", "a" * 1001, Kind.LENGTH, APIM, "has 1001 characters"),
     Mutation("apimanagement:Product", "displayName", "", Kind.LENGTH, APIM, "has 0 characters; allowed: 1 to 300"),
     Mutation("apimanagement:Subscription", "displayName", "a" * 101, Kind.LENGTH, APIM, "allowed: 1 to 100"),
-    Mutation("apimanagement:NamedValue", "value", "a" * 4097, Kind.LENGTH, APIM, "4097 characters; allowed: at most 4096"),
+    Mutation(
+        "apimanagement:NamedValue", "value", "a" * 4097, Kind.LENGTH, APIM, "4097 characters; allowed: at most 4096"
+    ),
     Mutation("monitor:ActionGroup", "groupShortName", "thirteen-long", Kind.LENGTH, OTHERS, "at most 12"),
     Mutation("keyvault:Vault", "properties.tenantId", "f" * 36, Kind.PATTERN, OTHERS, "tenantId' must match"),
     Mutation("keyvault:Vault", "vaultName", "with_underscore", Kind.PATTERN, OTHERS, "'name' must match"),
@@ -160,7 +174,9 @@ def test_secrets_and_gateways_take_15_tags(key: str, code: str) -> None:
     refusal.require(schema.resource(f"azure-native:{key}"), {**RIGHT[key], "tags": tags})
 
 
-@pytest.mark.parametrize(("key", "path", "value"), [(VM, "hardwareProfile.vmSize", "Standard_X1"), (GATEWAY, "sku.name", "PremiumV2")])
+@pytest.mark.parametrize(
+    ("key", "path", "value"), [(VM, "hardwareProfile.vmSize", "Standard_X1"), (GATEWAY, "sku.name", "PremiumV2")]
+)
 def test_what_azure_takes_beyond_its_lists_is_taken(key: str, path: str, value: str) -> None:
     refusal.require(schema.resource(f"azure-native:{key}"), b.merged(RIGHT[key], path, value))
 

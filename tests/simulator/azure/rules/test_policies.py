@@ -39,7 +39,9 @@ def test_elements_and_attributes_are_judged(service, what):
     policy, words = WRONG[what]
     said = re.escape(words.partition("> ")[2] or words)
     product(service)
-    with pytest.raises(RefusedError, match=rf"ValidationError.*Error in element '[\w-]+' on line 1, column \d+: .*{said}"):
+    with pytest.raises(
+        RefusedError, match=rf"ValidationError.*Error in element '[\w-]+' on line 1, column \d+: .*{said}"
+    ):
         product_policy(service, policy)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from gateway_policies import policy_elements
 from gateway_policies.entities import AZURE_OPENAI_KEY_HEADER, KeyParameter
 from gateway_policies.rules import BUFFERING, elements, expressions, said
 from gateway_policies.source import Element, Place, PolicyFault, Text, parse
@@ -81,9 +82,11 @@ def _faults(root: Element, section: str) -> Iterator[PolicyFault]:
     if not root.children or root.text is not None or root.attributes:
         yield PolicyFault(root.place, "<fragment> holds elements, and nothing else")
     for child in root.children:
-        for element in child.all():
-            yield from _allowed(element, section)
+        refused = [fault for element in child.all() for fault in _allowed(element, section)]
+        yield from refused
         yield from elements(child)
+        told = {fault.place for fault in refused}
+        yield from (fault for fault in policy_elements.faults(child) if fault.place not in told)
 
 
 def _allowed(element: Element, section: str) -> Iterator[PolicyFault]:

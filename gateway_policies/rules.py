@@ -1,7 +1,7 @@
 """What no policy may contain, whoever wrote it: what would buffer a stream, leak a key or skip a limit. Pure.
 
-Sources: docs/facts/api-management.md#streaming, docs/facts/api-management.md#limits,
-docs/facts/api-management.md#keys-of-clients.
+What API Management itself refuses is `policy_elements`. Sources: docs/facts/api-management.md#streaming,
+docs/facts/api-management.md#limits, docs/facts/api-management.md#keys-of-clients.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from gateway_policies import policy_elements
 from gateway_policies.source import Element, PolicyFault, Text, parse
 
 SECTIONS = ("inbound", "backend", "outbound", "on-error")
@@ -75,6 +76,8 @@ def _in_section(section: Element) -> Iterator[PolicyFault]:
         )
     if has_base and "forward-request" in tags:
         yield PolicyFault(section.place, f"<{section.tag}> forwards and has <base />: the request would be sent twice")
+    for child in section.children:
+        yield from policy_elements.faults(child)
     yield from elements(section)
 
 

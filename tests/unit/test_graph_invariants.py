@@ -10,8 +10,9 @@ import pytest
 from infra import program
 from plan import stack_file
 from plan.azure.model import AzurePlan
+from simulator.azure.contracts import shapes
 from tests.unit import invariants
-from tests.unit.recording import Recording, assert_no_canary_outside_secrets, run_program, stack_config
+from tests.unit.recording import AZURE, Recording, assert_no_canary_outside_secrets, run_program, stack_config
 
 TESTS = stack_file.ROOT / "tests"
 ROOTS = {**dict.fromkeys(stack_file.names(), stack_file.ROOT), **dict.fromkeys(stack_file.names(TESTS), TESTS)}
@@ -25,6 +26,7 @@ OVER_RECORDING = (
     invariants.gateway_entities_are_written_one_by_one,
     invariants.components_say_what_they_made,
     invariants.resources_belong_to_a_component,
+    invariants.bodies_are_as_azure_wants_them,
 )
 OVER_RECORDING_AND_PLAN = (
     invariants.what_holds_data_is_protected,
@@ -37,6 +39,14 @@ OVER_RECORDING_AND_PLAN = (
 @cache
 def recording_of(stack: str, preview: bool) -> Recording:
     return run_program(program.main, stack, preview, config=stack_config(stack, ROOTS[stack]))
+
+
+@cache
+def recording_with_files() -> Recording:
+    """The dev stack with the other kind of model store."""
+    return run_program(
+        program.main, config={**stack_config("dev"), "h100-inference:model_store": '{"kind": "azure-files"}'}
+    )
 
 
 @pytest.fixture(params=sorted(ROOTS))
@@ -70,3 +80,13 @@ def test_preview_and_update_register_the_same_resources(plan: AzurePlan) -> None
     assert sorted(resource.urn for resource in previewed.resources) == sorted(
         resource.urn for resource in updated.resources
     )
+
+
+def test_a_store_of_files_is_as_azure_wants_it() -> None:
+    assert list(invariants.bodies_are_as_azure_wants_them(recording_with_files())) == []
+
+
+def test_every_contract_is_of_a_type_that_a_stack_makes() -> None:
+    recordings = [recording_with_files(), *(recording_of(stack, False) for stack in ROOTS)]
+    made = {one.type for recording in recordings for one in recording.resources if one.type.startswith(AZURE)}
+    assert {kind.removeprefix(AZURE) for kind in made} == shapes.arm_types().keys() | invariants.WITHOUT_CONTRACT.keys()

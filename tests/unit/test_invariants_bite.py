@@ -67,6 +67,16 @@ def resource_without_a_component() -> None:
     _vm("node", disk=False)
 
 
+def disk_of_a_kind_that_there_is_not() -> None:
+    compute.Disk(
+        "disk", disk_name="disk", location="eastus2", creation_data={"createOption": "Nothing"}, disk_size_gb=4, **RG
+    )
+
+
+def type_without_a_contract() -> None:
+    network.RouteTable("routes", route_table_name="routes", **RG)
+
+
 def _group(name: str, rules: list[dict[str, Any]]) -> None:
     filled: list[Mapping[str, Any]] = [
         {
@@ -92,6 +102,8 @@ BROKEN: tuple[tuple[Callable[[], None], Callable[[Recording], Iterator[str]]], .
     (subscriptions_in_parallel, invariants.gateway_entities_are_written_one_by_one),
     (component_that_keeps_quiet, invariants.components_say_what_they_made),
     (resource_without_a_component, invariants.resources_belong_to_a_component),
+    (disk_of_a_kind_that_there_is_not, invariants.bodies_are_as_azure_wants_them),
+    (type_without_a_contract, invariants.bodies_are_as_azure_wants_them),
 )
 
 

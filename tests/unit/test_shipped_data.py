@@ -17,7 +17,7 @@ import pytest
 from cloud_init import templating
 from cloud_init.bundle import wheel
 from components import alert_rules
-from gateway_policies import openapi
+from gateway_policies import openapi, policy_elements
 from huddle import data_file, engine, gpus, registry, shapes, versions
 from huddle.errors import ExitCode, HuddleError, InputError
 from huddle.registry import prompts
@@ -25,10 +25,21 @@ from huddle.wrapper.body import fields
 from huddle.wrapper.routes import Route
 from infra import program
 from infra.reports import cost, durations, openapi_doc
+from simulator.azure.contracts import refusal
+from simulator.azure.contracts import shapes as arm_shapes
 from tools.labs import table
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("serving", "plan", "gateway_policies", "cloud_init", "components", "infra", "tools/labs")
+PACKAGES = (
+    "serving",
+    "plan",
+    "gateway_policies",
+    "cloud_init",
+    "components",
+    "infra",
+    "simulator/azure/contracts",
+    "tools/labs",
+)
 NOT_DATA = {"infra/reports/templates/minimal_stack.yaml": "an example in the reference"}
 
 
@@ -48,11 +59,15 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "serving/src/huddle/data/models/*/model_info.json": lambda _: list(cards()),
     "serving/src/huddle/data/versions.yaml": lambda _: versions.load.__wrapped__(),
     "gateway_policies/openapi.json": lambda _: openapi.document(),
+    "gateway_policies/policy_elements.json": lambda _: policy_elements.rules.__wrapped__(),
     "components/alerts.yaml": lambda _: list(alert_rules.alerts()),
     "components/workbook.json": lambda _: alert_rules.workbook("title"),
     "infra/reports/data/durations.yaml": lambda _: durations.load.__wrapped__(),
     "infra/reports/data/operations.yaml": lambda _: openapi_doc.document(),
     "infra/reports/data/prices.yaml": lambda _: cost.load_prices.__wrapped__(),
+    "simulator/azure/contracts/beyond.yaml": lambda _: refusal._beyond.__wrapped__(),
+    "simulator/azure/contracts/data/*.json": arm_shapes._document.__wrapped__,
+    "simulator/azure/contracts/types.yaml": lambda _: arm_shapes.arm_types.__wrapped__(),
     "tools/labs/table.toml": lambda _: table.load(),
 }
 FILES = sorted(
@@ -77,10 +92,13 @@ FIELDS = {
     "serving/src/huddle/data/versions.yaml": "vllm:",
     "serving/pyproject.toml": "description =",
     "gateway_policies/openapi.json": '"paths":',
+    "gateway_policies/policy_elements.json": '"elements":',
     "components/alerts.yaml": "severity:",
     "infra/reports/data/durations.yaml": "create:",
     "infra/reports/data/operations.yaml": "summary:",
     "infra/reports/data/prices.yaml": "as_of:",
+    "simulator/azure/contracts/beyond.yaml": "most_tags:",
+    "simulator/azure/contracts/data/Microsoft.KeyVault@2024-11-01.json": '"shapes":',
     "tools/labs/table.toml": "minutes =",
 }
 """Of the files that huddle.data_file checks, a required field each, as it is written there."""

@@ -10,14 +10,14 @@ import os
 import threading
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from simulator.azure import fault_injection
 from simulator.azure.cloud.outputs import build_outputs
+from simulator.azure.contracts import refusal
 from simulator.azure.errors import ArmError, InitFailedError, PlainError, conflict, not_found
 from simulator.azure.fault_injection.outcome import InjectedFault
 from simulator.azure.faults import Operation
-from simulator.azure.provider.check import open_enum_errors
 from simulator.azure.provider.diff import normal_location
 from simulator.azure.rules import Op, rules_for
 from simulator.azure.rules.network import references
@@ -27,16 +27,6 @@ from simulator.azure.settings import Settings
 from simulator.azure.state.redaction import mark, private_texts, redact, restore, scrub, secret_texts
 from simulator.azure.state.store import OperationRecord, Resource, State, Store, now
 from simulator.plugin.values import Secret, reveal
-
-# Open enums whose list in the SDK is behind the service (docs/facts/pulumi.md#enums-behind-the-service).
-_BEHIND: Final = frozenset(
-    {
-        ("compute:VirtualMachine", "hardwareProfile.vmSize"),
-        ("apimanagement:ApiManagementService", "sku.name"),
-        # The SDK shows another API's enum of the same name here (`gt`); Azure's own words are GreaterThan and so on.
-        ("monitor:ScheduledQueryRule", "criteria.allOf[0].operator"),
-    }
-)
 
 
 @dataclass
@@ -199,13 +189,7 @@ class Cloud:
                 f"'{parent}' could not be found.",
             )
         self._require_same_place(op)
-        for path, value, allowed in open_enum_errors(op.schema, op.inputs):
-            if (op.key, path) not in _BEHIND:
-                raise ArmError(
-                    400,
-                    "InvalidParameter",
-                    f"The value '{value}' provided for property '{path}' is not valid. Allowed: {', '.join(allowed)}.",
-                )
+        refusal.require(op.schema, op.inputs)
         references.require(op)
 
     def _require_same_place(self, op: Op) -> None:

@@ -75,11 +75,6 @@ def failures(resource: ResourceSchema, inputs: Mapping[str, Any]) -> list[CheckF
     return found
 
 
-def open_enum_errors(resource: ResourceSchema, inputs: Mapping[str, Any]) -> list[tuple[str, str, tuple[str, ...]]]:
-    """Values of open enums that the SDK does not list: (path, value, listed values). Azure judges these, not Pulumi."""
-    return list(_open_enums("", resource.inputs, inputs))
-
-
 def _object(context: str, properties: Properties, values: Mapping[str, Any]) -> Iterator[CheckFailure]:
     for name, prop in properties.items():
         path = f"{context}.{name}" if context else name
@@ -142,27 +137,6 @@ def _enum(path: str, kind: EnumRef, value: Any) -> Iterator[CheckFailure]:
     allowed = schema.enum_values(kind.module, kind.name)
     if not kind.open and allowed and value.lower() not in {item.lower() for item in allowed}:
         yield CheckFailure(path, f"'{path}' is '{value}', allowed are: {', '.join(allowed)}")
-
-
-def _open_enums(
-    context: str, properties: Properties, values: Mapping[str, Any]
-) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    for name, prop in properties.items():
-        value = values.get(name)
-        if value is not None:
-            yield from _open_enum(f"{context}.{name}" if context else name, prop.type, value)
-
-
-def _open_enum(path: str, kind: TypeExpr, value: Any) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    if isinstance(kind, EnumRef) and kind.open and isinstance(value, str):
-        allowed = schema.enum_values(kind.module, kind.name)
-        if allowed and value.lower() not in {item.lower() for item in allowed}:
-            yield path, value, allowed
-    elif isinstance(kind, Obj) and isinstance(value, Mapping):
-        yield from _open_enums(path, schema.object_properties(kind), value)
-    elif isinstance(kind, Arr) and isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from _open_enum(f"{path}[{index}]", kind.item, item)
 
 
 def _name(kind: Prim) -> str:

@@ -53,7 +53,7 @@ def test_a_reference_into_another_subscription_is_not_judged(azure):
     workspace = (
         "/subscriptions/99999999-0000-0000-0000-000000000000/resourceGroups/p/providers/Microsoft.X/workspaces/w"
     )
-    body = b.in_group(resourceName="insights", kind="web", workspaceResourceId=workspace)
+    body = b.in_group(resourceName="insights", kind="web", applicationType="web", workspaceResourceId=workspace)
     assert azure.create("applicationinsights:Component", "insights", body).id
 
 
@@ -61,7 +61,9 @@ def test_an_open_enum_is_judged_by_azure_not_by_check(azure):
     b.group(azure)
     body = b.disk_inputs(networkAccessPolicy="AllowSome")
     assert azure.preview("compute:Disk", "models", body)
-    with pytest.raises(RefusedError, match=r"InvalidParameter.*'AllowSome'.*networkAccessPolicy.*AllowAll"):
+    with pytest.raises(
+        RefusedError, match=r"BadRequest.*networkAccessPolicy' has the value 'AllowSome'; allowed: AllowAll"
+    ):
         azure.create("compute:Disk", "models", body)
 
 

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from gateway_policies import render as policies
-from gateway_policies.fragments import fragment_faults
+from gateway_policies.fragments import ALLOWED, fragment_faults
 from huddle.errors import InputError
 from infra.program import plan_of
 from plan import stack_file
+from tests.unit.gateway_policies.wrong_policies import WRONG
 from tests.unit.stack_values import changed
 
 GOOD = """
@@ -92,6 +93,15 @@ def test_a_fragment_is_one_element_with_elements() -> None:
     assert "bytes; allowed: up to" in str(fragment_faults(f"<fragment>{' ' * 65_537}</fragment>", "inbound", "x")[0])
 
 
+@pytest.mark.parametrize("what", WRONG)
+def test_what_api_management_refuses_is_refused_here(what: str) -> None:
+    """Its own sentence, unless no fragment may hold that element anyway."""
+    policy, words = WRONG[what]
+    found = faults(policy)
+    tag = policy[1:].split()[0].split(">")[0]
+    assert any(words in sentence for sentence in found) or tag not in ALLOWED["inbound"] or "not allowed" in str(found)
+
+
 @pytest.mark.parametrize(
     "begin",
     [
@@ -144,6 +154,10 @@ def test_a_fragment_becomes_a_part_of_the_apis_policy(tmp_path: Path) -> None:
     ("text", "sentence"),
     [
         ("<fragment>\n<oops</fragment>", "own.xml, line 2, column 6: is not well-formed XML (error parsing attr"),
+        (
+            '<fragment>\n <rate-limit-by-key counter-key="a" calls="1" period="60" /></fragment>',
+            "own.xml, line 2, column 2: <rate-limit-by-key> lacks the required attribute 'renewal-period'",
+        ),
         ("<fragment>\n <validate-content /></fragment>", "own.xml, line 2, column 2: <validate-content> reads or"),
     ],
 )

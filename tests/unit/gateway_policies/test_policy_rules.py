@@ -85,6 +85,7 @@ BROKEN = {
         "inbound.*base",
     ),
     "skips outer errors": ("<on-error>\n    <base />", "<on-error>", "on-error.*base"),
+    "retries without a pause": (' interval="1"', "", "<retry> lacks the required attribute 'interval'"),
     "lacks a section": ("<outbound>", "<outbond>", "outbond"),
     "has several statements": ("@(context.Product.Id)", "@{return context.Product.Id;}", "several statements"),
     "mixes text and expression": ("@(context.Product.Id)", "p-@(context.Product.Id)", "mixes"),

@@ -17,7 +17,6 @@ from simulator.azure.state.redaction import derived
 from simulator.azure.state.store import Resource
 from simulator.plugin.values import dig, fill, walk
 
-_DISPLAY_NAME: Final = re.compile(r"^[A-Za-z0-9._-]{1,256}$")
 _SECRET_URI: Final = re.compile(
     r"^https://(?P<vault>[a-z0-9-]+)\.vault\.azure\.net/secrets/(?P<name>[^/]+)(/.*)?$", re.IGNORECASE
 )
@@ -95,8 +94,6 @@ class NamedValue(Entity):
     def create(self, op: Op) -> None:
         require_quiet_service(op)
         name = str(op.inputs["displayName"])
-        if not _DISPLAY_NAME.match(name):
-            raise validation_error(f"displayName '{name}' may only contain letters, digits, '.', '-' and '_'.")
         other = named_values_by_display_name(op.state, service_of(op.id)).get(name.lower())
         if other is not None and other.id.lower() != op.id.lower():
             raise ArmError(409, "ValidationError", f"A named value with the display name '{name}' already exists.")
@@ -216,9 +213,6 @@ class Diagnostic(Entity):
         if op.name == "applicationinsights" and found.properties.get("loggerType") != "applicationInsights":
             raise validation_error(f"Logger '{found.name}' is not of type applicationInsights.")
         op.extra_refs = [logger]
-        for _, size in [(path, value) for path, value in walk(op.inputs) if path[-2:] == ("body", "bytes")]:
-            if not 0 <= size <= 8192:
-                raise validation_error(f"body bytes are {size}, allowed: 0 to 8192.")
 
     def outputs(self, op: Op, outputs: dict[str, Any]) -> None:
         outputs["loggerId"] = absolute(op, op.inputs["loggerId"])

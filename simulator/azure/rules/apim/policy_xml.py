@@ -13,7 +13,8 @@ from typing import Final
 
 from lxml import etree
 
-from gateway_policies.source import PolicyFault, lines
+from gateway_policies import policy_elements
+from gateway_policies.source import Element, PolicyFault, lines, parse
 from gateway_policies.source import read as read_xml
 from simulator.azure.errors import ArmError, bad_request
 
@@ -89,7 +90,10 @@ def read(text: str, policy_format: str, root: str, *, is_global: bool = False) -
     if tree.tag != root:
         raise validation_error(f"Error in element '{tree.tag}' on line 1, column 2: the root element must be '{root}'.")
     statements = tuple(_statements(tree, root))
-    _require_places(tree, statements, root, is_global=is_global)
+    if root == "policies":
+        _require_sections(tree, is_global=is_global)
+    _require_declared(parse(source, f"'{root}'"))
+    _require_places(statements)
     return PolicyDocument(
         text="\r\n".join(lines(tree, "\t")), statements=statements, named_values=frozenset(NAMED_VALUE.findall(text))
     )
@@ -164,15 +168,31 @@ def _statements(tree: etree._Element, root: str) -> Iterator[Statement]:
                 yield Statement(str(element.tag), str(section.tag), dict(element.attrib))
 
 
-def _require_places(tree: etree._Element, statements: tuple[Statement, ...], root: str, *, is_global: bool) -> None:
-    if root == "policies":
-        for section in tree:
-            if section.tag not in SECTIONS:
-                raise validation_error(
-                    f"Error in element 'policies': section '{section.tag}' is not one of {', '.join(SECTIONS)}."
-                )
-            if is_global and any(child.tag == "base" for child in section):
-                raise validation_error("Error in element 'base': there is nothing above the global policy.")
+def _require_sections(tree: etree._Element, *, is_global: bool) -> None:
+    for section in tree:
+        if section.tag not in SECTIONS:
+            raise validation_error(
+                f"Error in element 'policies': section '{section.tag}' is not one of {', '.join(SECTIONS)}."
+            )
+        if is_global and any(child.tag == "base" for child in section):
+            raise validation_error("Error in element 'base': there is nothing above the global policy.")
+
+
+def _require_declared(root: Element) -> None:
+    """Elements and attributes as Microsoft's schemas have them; the sentences are ours."""
+    outer = (
+        root.children if root.tag == "fragment" else [child for section in root.children for child in section.children]
+    )
+    found = [
+        f"Error in element '{fault.tag}' on line {fault.place.line}, column {fault.place.column}: it {fault.words}."
+        for element in outer
+        for fault in policy_elements.faults(element)
+    ]
+    if found:
+        raise validation_error(" ".join(found))
+
+
+def _require_places(statements: tuple[Statement, ...]) -> None:
     for statement in statements:
         allowed = PLACES.get(statement.name)
         if statement.section and allowed and statement.section not in allowed:

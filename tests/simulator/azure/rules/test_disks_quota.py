@@ -44,7 +44,7 @@ def test_max_shares_by_sku_and_size(ground, sku, size, most):
         ({"diskSizeGB": None}, "'disk.diskSizeGB' is missing"),
         (
             {"sku": {"name": "Premium_XRS"}},
-            "'Premium_XRS' provided for property 'sku.name' is not valid. Allowed: .*PremiumV2",
+            "BadRequest.*'sku.name' has the value 'Premium_XRS'; allowed: .*PremiumV2",
         ),
         ({"burstingEnabled": True}, "burstingEnabled' is not allowed with maxShares"),
         ({"diskIOPSReadWrite": 5000}, "not allowed for sku 'Premium_LRS'"),

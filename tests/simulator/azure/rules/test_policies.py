@@ -1,5 +1,6 @@
 """Policies and fragments: judged, resolved, reformatted."""
 
+import re
 import xml.etree.ElementTree as ET
 from xml.sax.saxutils import quoteattr
 
@@ -11,6 +12,7 @@ from simulator.azure.rules.apim import policy_xml
 from tests.simulator.azure import builders as b
 from tests.simulator.azure.engine import RefusedError
 from tests.simulator.azure.gateway_builders import backend, policy_inputs, product, product_policy
+from tests.unit.gateway_policies.wrong_policies import WRONG
 
 
 @pytest.mark.parametrize(
@@ -30,6 +32,17 @@ def test_policies_that_do_not_hold(service, inbound, words):
     product(service)
     with pytest.raises(RefusedError, match=rf"ValidationError.*{words}"):
         product_policy(service, inbound)
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_elements_and_attributes_are_judged(service, what):
+    policy, words = WRONG[what]
+    said = re.escape(words.partition("> ")[2] or words)
+    product(service)
+    with pytest.raises(
+        RefusedError, match=rf"ValidationError.*Error in element '[\w-]+' on line 1, column \d+: .*{said}"
+    ):
+        product_policy(service, policy)
 
 
 def test_the_root_the_sections_and_the_id(service):
@@ -117,7 +130,7 @@ ATTRIBUTE = st.text("ab&<>\"'() {}@", max_size=8)
 
 @hypothesis.given(st.lists(ATTRIBUTE, max_size=4))
 def test_the_services_layout_is_a_fixed_point(values):
-    inner = "".join(f"<set-variable name={quoteattr(value)} />" for value in values)
+    inner = "".join(f'<set-variable name={quoteattr(value)} value="" />' for value in values)
     text = f"<policies><inbound>{inner}</inbound></policies>"
     first = policy_xml.read(text, "xml", "policies").text
     assert policy_xml.read(first, "xml", "policies").text == first

@@ -168,7 +168,7 @@ def test_the_documented_api_never_answers_500(name: str, live: tuple[str, list[E
     @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
     @given(operation.as_strategy())
     def check(case: Any) -> None:
-        answer = case.call(base_url=base)
+        answer = case.call(base_url=base, timeout=scaled(10))
         assert faults == []
         assert answer.status_code in documented
         if answer.status_code >= 400 and case.path != "/ready":

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pulumi
 from pulumi_azure_native import apimanagement
@@ -18,14 +17,13 @@ from gateway_policies.entities import Entity, KeyParameter
 
 @dataclass(frozen=True)
 class ApiArgs:
-    """`backend_key` is what the named value of the backend key is made of; `key_ready`: what it can be read after."""
+    """`backend_key` is a secret. `after`: what must be written before."""
 
     scope: StackScope
     service_name: pulumi.Input[str]
     path: str
     policy: str
-    backend_key: Mapping[str, Any]
-    key_ready: Sequence[pulumi.Resource]
+    backend_key: pulumi.Input[str]
     after: Sequence[pulumi.Resource]
 
 
@@ -37,7 +35,7 @@ class Api(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: ApiArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("h100:gateway:Api", name, None, opts)
-        chain = Chain([*args.after, *args.key_ready])
+        chain = Chain(args.after)
         chain.add(
             apimanagement.NamedValue(
                 f"{name}-backend-key",
@@ -45,8 +43,9 @@ class Api(pulumi.ComponentResource):
                 service_name=args.service_name,
                 named_value_id=Entity.BACKEND_KEY.value,
                 display_name=Entity.BACKEND_KEY.value,
+                # By value: API Management keeps it encrypted, and a rotated key is here with the same `up`.
+                value=pulumi.Output.secret(args.backend_key),
                 secret=True,
-                **args.backend_key,
                 opts=chain.link(self),
             )
         )

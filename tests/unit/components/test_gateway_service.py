@@ -12,7 +12,6 @@ from tests.unit.builders import plan
 from tests.unit.components.gateway_program import (
     CLASSIC,
     COMBINATIONS,
-    IDENTITY,
     PRIVATE_ADDRESS,
     SERVICE,
     SUBSCRIPTION,
@@ -22,7 +21,7 @@ from tests.unit.components.gateway_program import (
     recorded,
     written,
 )
-from tests.unit.recording import CANARY, Recording, assert_no_canary_outside_secrets
+from tests.unit.recording import Recording, assert_no_canary_outside_secrets
 
 # --- The service
 
@@ -35,7 +34,7 @@ def test_every_tier_and_way_in_makes_a_whole_gateway(tier: GatewayTier, inbound:
     assert service["sku"] == {"name": tier.value, "capacity": 1}
     assert service["virtualNetworkType"] == ("Internal" if inbound is GatewayInbound.INTERNAL else "External")
     assert service["virtualNetworkConfiguration.subnetResourceId"] == f"{VNET}/subnets/gateway"
-    assert service["identity"] == {"type": "UserAssigned", "userAssignedIdentities": {IDENTITY: {}}}
+    assert service["identity"] == {"type": "None"}
     assert service["publicNetworkAccess"] == "Enabled"
     assert (service["developerPortalStatus"], service["legacyPortalStatus"]) == ("Enabled", "Disabled")
     timeout = GATEWAY_TIERS[tier].create_timeout
@@ -140,14 +139,6 @@ def test_an_existing_service_keeps_its_own_diagnostics_and_logs() -> None:
     assert recording.of("apimanagement:Diagnostic") == []
     assert recording.of("monitor:DiagnosticSetting") == []
     assert recording.one("apimanagement:ApiDiagnostic")["apiId"] == "openai"
-
-
-def test_an_existing_service_gets_the_backend_key_by_value_and_secret(preview: bool) -> None:
-    recording = in_contoso(preview)
-    key = recording.one("apimanagement:NamedValue", "backend-key")
-    assert (key["keyVault"], key["value"], key["secret"]) == (None, f"{CANARY}-backend-key", True)
-    assert key.secret_paths == {"value"}
-    assert_no_canary_outside_secrets(recording)
 
 
 @pytest.mark.parametrize(

@@ -44,9 +44,7 @@ def built(stack: str = "dev", preview: bool = False, hub_token: bool = True) -> 
         return {
             "vault_id": secrets.vault_id,
             "vault_uri": secrets.vault_uri,
-            "backend_key_secret_uri": secrets.backend_key_secret_uri,
             "node_identity": [secrets.node_identity_id, secrets.node_identity_client_id],
-            "gateway_identity": [secrets.gateway_identity_id, secrets.gateway_identity_client_id],
             "ready": pulumi.Output.all(*(resource.urn for resource in secrets.ready)),
         }
 
@@ -110,25 +108,20 @@ def test_destroying_needs_no_data_plane_call_for_each_secret() -> None:
     assert {item.deleted_with for item in recording.of(SECRET)} == {recording.one(VAULT).urn}
 
 
-def test_nodes_and_gateway_are_two_identities(preview: bool) -> None:
+def test_nodes_have_an_identity_and_the_gateway_none(preview: bool) -> None:
     recording = built(preview=preview)
-    nodes, gateway = (recording.one(IDENTITY, f"{role}-identity") for role in ("nodes", "gateway"))
+    nodes = recording.one(IDENTITY)
     assert nodes["resourceName"] == "huddleai-dev-nodes-id"
-    assert gateway["resourceName"] == "huddleai-dev-gateway-id"
     if not preview:
         assert recording.exports["node_identity"][0] == nodes.id
-        assert recording.exports["gateway_identity"][0] == gateway.id
-        assert recording.exports["node_identity"][1] != recording.exports["gateway_identity"][1]
 
 
 def test_who_may_read_what() -> None:
     recording = built()
     vault_id = recording.one(VAULT).id
-    backend_key = next(item for item in recording.of(SECRET) if item["secretName"] == "backend-key")
     scopes = {grant.name.removeprefix("secrets-"): grant["scope"] for grant in recording.of(GRANT)}
     assert scopes == {
         "nodes-reads": vault_id,
-        "gateway-reads": backend_key.id,
         **{f"operator-{who}-reads": vault_id for who in OPERATORS},
     }
     for grant in recording.of(GRANT):
@@ -146,7 +139,7 @@ def test_role_assignments_have_the_same_guid_in_every_run_and_different_ones_in_
 
     dev = names(built())
     assert dev == names(built(preview=True))
-    assert len(set(dev.values())) == 4
+    assert len(set(dev.values())) == 3
     assert all(str(uuid.UUID(name)) == name for name in dev.values())
     assert not set(dev.values()) & set(names(built("prod")).values())
 
@@ -162,10 +155,9 @@ def test_the_vault_is_reached_over_a_private_endpoint(preview: bool) -> None:
     assert recording.one("network:PrivateDnsZoneGroup")["privateDnsZoneConfigs.0.privateDnsZoneId"] == ZONE_ID
 
 
-def test_addresses_of_vault_and_key_are_known_in_preview_and_have_no_version(preview: bool) -> None:
+def test_the_vaults_address_is_known_in_preview(preview: bool) -> None:
     exports, name = built(preview=preview).exports, plan().names.key_vault
     assert exports["vault_uri"] == f"https://{name}.vault.azure.net/"
-    assert exports["backend_key_secret_uri"] == f"https://{name}.vault.azure.net/secrets/backend-key"
 
 
 def test_ready_covers_secrets_roles_and_the_endpoints_name() -> None:

@@ -163,13 +163,17 @@ class Role(StrEnum):
 
 @verify(UNIQUE)
 class Segment(StrEnum):
-    """A part of the network that listens or calls: this machine, a subnet, or a service tag as NSG rules say."""
+    """A part of the network that listens or calls: this machine, a subnet, or a service tag as NSG rules say.
+
+    The shared Bastion of the Developer SKU has an address of Azure's in place of a tag (docs/facts/azure.md#bastion).
+    """
 
     LOOPBACK = "loopback"
     NODES = "nodes"
     GATEWAY = "gateway"
     ENDPOINTS = "endpoints"
     BASTION = "bastion"
+    SHARED_BASTION = "168.63.129.16"
     INTERNET = "Internet"
     VIRTUAL_NETWORK = "VirtualNetwork"
     API_MANAGEMENT = "ApiManagement"

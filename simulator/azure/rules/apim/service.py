@@ -175,7 +175,7 @@ class ApiManagementService(Rules):
         tier = tier_of(op.inputs)
         if MODES.get((tier, str(op.inputs.get("virtualNetworkType")))) is _INJECTED:
             subnet_id = str(dig(op.inputs, "virtualNetworkConfiguration.subnetResourceId"))
-            hole = missing_rule(op.state, subnet_id)
+            hole = missing_rule(op.state, subnet_id, int(dig(op.inputs, "sku.capacity", 1)))
             if hole:
                 return ArmError(
                     200,

@@ -90,6 +90,29 @@ def test_a_deny_above_the_needed_outbound_flow_fails_too(ground):
         b.gateway(ground, tier="Developer", **b.attached(network, "Internal"))
 
 
+DENY = b.rule("deny", 4096, access="Deny", protocol="*")
+UNITS = (
+    b.rule("cache", 200, sourceAddressPrefix="10.0.2.0/27", destinationPortRange="6380-6383"),
+    b.rule("counters", 210, sourceAddressPrefix="10.0.2.0/27", destinationPortRange="4290", protocol="Udp"),
+)
+
+
+@pytest.mark.parametrize(
+    ("rules", "words"),
+    [(UNITS[1:], "inbound port 6380 from VirtualNetwork"), (UNITS[:1], "inbound port 4290 from VirtualNetwork")],
+)
+def test_units_that_cannot_talk_are_refused(ground, rules, words):
+    network = b.gateway_network(ground, "10.0.2.0/27", None, *CLASSIC_RULES, *rules, DENY)
+    with pytest.raises(PartialError, match=rf"{words} is blocked"):
+        b.gateway(ground, tier="Premium", capacity=2, **b.attached(network, "Internal"))
+
+
+@pytest.mark.parametrize(("units", "rules"), [(2, UNITS), (1, ())])
+def test_units_that_can_talk_or_are_alone(ground, units, rules):
+    network = b.gateway_network(ground, "10.0.2.0/27", None, *CLASSIC_RULES, *rules, DENY)
+    assert b.gateway(ground, tier="Premium", capacity=units, **b.attached(network, "Internal")).id
+
+
 def test_public_access_cannot_be_disabled_at_creation_nor_without_an_endpoint(ground):
     words = r"Blocking all public network access by setting property `publicNetworkAccess`.*not enabled during"
     with pytest.raises(RefusedError, match=words):

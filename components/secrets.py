@@ -107,7 +107,12 @@ class Secrets(pulumi.ComponentResource):
                 ),
             ),
             tags=self._scope.tags,
-            opts=pulumi.ResourceOptions(parent=self, protect=protect),
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                protect=protect,
+                # Azure refuses another one, so a stack whose environment changes keeps what its vault was made with.
+                ignore_changes=["properties.softDeleteRetentionInDays"],
+            ),
         )
 
     def _secret(self, vault_name: str, value: pulumi.Input[str]) -> keyvault.Secret:
@@ -117,9 +122,8 @@ class Secrets(pulumi.ComponentResource):
             vault_name=self._vault.name,
             secret_name=vault_name,
             properties=keyvault.SecretPropertiesArgs(value=pulumi.Output.secret(value)),
-            tags=self._scope.tags,
-            # Deleting a secret is a data-plane call that the deployer may have no role for; it goes with its vault.
-            opts=pulumi.ResourceOptions(parent=self, protect=self._scope.protect, deleted_with=self._vault),
+            tags=self._scope.secret_tags,
+            opts=stays_in_vault(self, self._vault),
         )
 
     def _identity(self, role: str, identity_name: str) -> managedidentity.UserAssignedIdentity:
@@ -148,6 +152,13 @@ class Secrets(pulumi.ComponentResource):
             role_definition_id=f"/providers/Microsoft.Authorization/roleDefinitions/{_SECRETS_USER}",
             opts=pulumi.ResourceOptions(parent=self),
         )
+
+
+def stays_in_vault(parent: pulumi.Resource, vault: pulumi.Resource) -> pulumi.ResourceOptions:
+    """A secret goes with its vault and not before: deleting one is a call to the vault's data, which the deployer may
+    have no role for, and which the firewall of `prod` closes.
+    """
+    return pulumi.ResourceOptions(parent=parent, depends_on=[vault], retain_on_delete=True, deleted_with=vault)
 
 
 def _version(secrets: Iterable[keyvault.Secret]) -> pulumi.Output[str]:

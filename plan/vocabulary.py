@@ -23,6 +23,14 @@ class Priority(StrEnum):
 
 
 @verify(UNIQUE)
+class ImageSecurity(StrEnum):
+    """The VM's security type that the image takes; only settable at creation (docs/facts/azure.md#trusted-launch)."""
+
+    TRUSTED_LAUNCH = "trusted-launch"
+    STANDARD = "standard"
+
+
+@verify(UNIQUE)
 class ModelStoreKind(StrEnum):
     """How model files are shared between nodes."""
 

@@ -165,6 +165,7 @@ class ApiManagement(pulumi.ComponentResource):
                         scope=args.scope,
                         subnet_id=args.subnet_id,
                         addresses=service.private_ip_addresses,
+                        known=args.gateway.private_address,
                         classic=args.gateway.facts.classic,
                     ),
                     pulumi.ResourceOptions(parent=self),

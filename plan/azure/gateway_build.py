@@ -49,6 +49,7 @@ def gateway_plan(settings: AzureSettings, nodes: tuple[NodePlan, ...], placement
         backends=tuple(backends.values()),
         pools=tuple(sorted(set(pools.values()), key=lambda pool: pool.id)),
         keys_in_key_vault=gateway.keys_in_key_vault,
+        private_address=str(gateway.private_address) if gateway.private_address else None,
         existing=existing,
         azure_openai_api=gateway.azure_openai_api,
         bearer_api=gateway.bearer_api,

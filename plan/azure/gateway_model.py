@@ -66,7 +66,10 @@ class ExistingGatewayPlan:
 
 @dataclass(frozen=True)
 class GatewayPlan:
-    """API Management; `name` is ours, or that of the service that is there already."""
+    """API Management; `name` is ours, or that of the service that is there already.
+
+    `private_address` is what the operator says, None where Azure tells it.
+    """
 
     name: str
     facts: TierFacts
@@ -80,6 +83,7 @@ class GatewayPlan:
     backends: tuple[BackendPlan, ...]
     pools: tuple[PoolPlan, ...]
     keys_in_key_vault: bool = False
+    private_address: str | None = None
     existing: ExistingGatewayPlan | None = None
     azure_openai_api: bool = False
     bearer_api: bool = False

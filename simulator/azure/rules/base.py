@@ -41,6 +41,7 @@ class Op:
     old: Resource | None = None
     old_inputs: dict[str, Any] = field(default_factory=dict)
     run_command: RunCommandFault | None = None
+    role_delay_s: float = 0.0
     extra_refs: list[str] = field(default_factory=list)
     notes: dict[str, Any] = field(default_factory=dict)
 

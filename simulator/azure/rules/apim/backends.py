@@ -170,7 +170,7 @@ def _may_read(op: Op, vault: Resource, secret: str, principal: str) -> bool:
     """Roles count at the secret itself and above it; access policies only know whole vaults."""
     body = vault.properties.get("properties") or {}
     if body.get("enableRbacAuthorization"):
-        return holds_role(op.state, principal, f"{vault.id}/secrets/{secret}", SECRET_READERS)
+        return holds_role(op, principal, f"{vault.id}/secrets/{secret}", SECRET_READERS)
     return any(
         policy.get("objectId") == principal
         and "get" in {str(item).lower() for item in dig(policy, "permissions.secrets", []) or []}

@@ -64,6 +64,31 @@ def _not_serving(match: re.Match[str], _: AzurePlan) -> Failure:
     )
 
 
+def _deleted_vault(_: re.Match[str], plan: AzurePlan) -> Failure:
+    """A protected vault cannot be purged (docs/facts/azure.md#key-vault)."""
+    what = f"The key vault's name {plan.names.key_vault} still belongs to a deleted vault"
+    if plan.protect:
+        return Failure(
+            f"{what}, which Azure keeps for its whole retention.",
+            "Nobody can purge it. Set name_salt to get other names, then run `up` again.",
+        )
+    purge = f"az keyvault purge --name {plan.names.key_vault} --location {plan.location}"
+    return Failure(f"{what}.", f"Run `{purge}`, {_PURGE}")
+
+
+def _missing_right(match: re.Match[str], plan: AzurePlan) -> Failure:
+    if match.group(1).startswith("Microsoft.Authorization/roleAssignments/"):
+        return Failure(
+            "Your login may not assign roles, which the nodes need to read their secrets.",
+            f"Get the role *Role Based Access Control Administrator* (or Owner) on {plan.names.resource_group}, "
+            "then run `up` again.",
+        )
+    return Failure(
+        f"Your login lacks the right {match.group(1)}.",
+        "docs/runbooks/deploy.md, step 1, names the roles that `up` needs; get them, then run `up` again.",
+    )
+
+
 _PURGE = "or set name_salt to get other names, then run `up` again."
 
 _KNOWN: Mapping[str, tuple[str, str] | Callable[[re.Match[str], AzurePlan], Failure]] = {
@@ -73,9 +98,25 @@ _KNOWN: Mapping[str, tuple[str, str] | Callable[[re.Match[str], AzurePlan], Fail
         "The gateway's name {plan.names.gateway} still belongs to a deleted service: Azure keeps it for 48 hours.",
         "Run `az apim deletedservice purge --service-name {plan.names.gateway} --location {plan.location}`, " + _PURGE,
     ),
-    r"vault .*(?:deleted but recoverable|soft.?deleted)|ConflictError.*deleted": (
-        "The key vault's name {plan.names.key_vault} still belongs to a deleted vault.",
-        "Run `az keyvault purge --name {plan.names.key_vault} --location {plan.location}`, " + _PURGE,
+    r"cannot create already existing resource '(\S+/vaults/\S+/secrets/(\S+))'": (
+        "The vault still holds the secret {found[2]} of an earlier time: secrets stay in their vault.",
+        "Take it over: docs/runbooks/keys.md, *A secret that is there already*.",
+    ),
+    r"vault .*(?:deleted but recoverable|soft.?deleted)|ConflictError.*deleted": _deleted_vault,
+    r"not registered to use namespace '([^']+)'": (
+        "Your subscription has not registered the resource provider {found[1]}.",
+        "Run `az provider register --namespace {found[1]} --wait`, which needs rights on the subscription, then `up` "
+        "again.",
+    ),
+    r"does not have authorization to perform action '([^']+)'": _missing_right,
+    r"NetworkSecurityGroupNotCompliantForAzureBastionSubnet": (
+        "Azure misses one of its eight rules on Bastion's subnet.",
+        "Compare `infra ports -s {plan.stack}` with https://learn.microsoft.com/azure/bastion/bastion-nsg and report "
+        "the difference; `access.bastion.sku: none` comes up without Bastion.",
+    ),
+    r"Use of TrustedLaunch setting is not supported": (
+        "The image {plan.compute.image.offer} {plan.compute.image.version} does not take Trusted Launch.",
+        "Set nodes.image.security to standard, then run `up` again.",
     ),
     r"VMExtensionProvisioningError.*?\[stdout\]([^\[]*?)(?:'\.|\[stderr\]|$)": _not_serving,
     r"Changing property '([^']+)' is not allowed": (

@@ -52,7 +52,7 @@ class Alerts(pulumi.ComponentResource):
             # As Azure gives it back: in lower case (docs/facts/azure.md#forms-that-read-back).
             source_id=pulumi.Output.from_input(self._args.workspace_id).apply(str.lower),
             serialized_data=workbook(scope.names.workbook_title),
-            tags=dict(scope.tags),
+            tags={**scope.tags, "hidden-title": scope.names.workbook_title},  # Azure adds it, if nobody does
             opts=pulumi.ResourceOptions(parent=self),
         )
 

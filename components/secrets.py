@@ -137,9 +137,7 @@ class Secrets(pulumi.ComponentResource):
             opts=pulumi.ResourceOptions(parent=self),
         )
 
-    def _grant(
-        self, who: str, principal_id: pulumi.Input[str], principal_type: str
-    ) -> authorization.RoleAssignment:
+    def _grant(self, who: str, principal_id: pulumi.Input[str], principal_type: str) -> authorization.RoleAssignment:
         return authorization.RoleAssignment(
             f"{self._name}-{who}-reads",
             role_assignment_name=str(

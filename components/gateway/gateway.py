@@ -135,4 +135,3 @@ class Gateway(pulumi.ComponentResource):
         self.register_outputs(
             {"service_name": self.service_name, "gateway_url": self.gateway_url, "portal_url": self.portal_url}
         )
-

@@ -85,7 +85,7 @@ def _missing_right(match: re.Match[str], plan: AzurePlan) -> Failure:
         )
     return Failure(
         f"Your login lacks the right {match.group(1)}.",
-        "docs/runbooks/deploy.md, step 1, names the roles that `up` needs; get them, then run `up` again.",
+        "docs/runbooks/deploy.md, step 0, names the roles that `up` needs; get them, then run `up` again.",
     )
 
 

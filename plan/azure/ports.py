@@ -36,7 +36,8 @@ def _gateway_flows(tier: GatewayTier, inbound: GatewayInbound, units: int) -> It
         validation = "certificate validation"
         yield row("certificates", Segment.INTERNET, 80, "certificate authorities", validation, gateway)
     if facts.classic and units > 1:  # apart, each unit would grant every limit by itself
-        yield row("gateway-counters", gateway, 4290, platform, "limits that units count together", gateway, protocol="Udp")
+        counted = "limits that units count together"
+        yield row("gateway-counters", gateway, 4290, platform, counted, gateway, protocol="Udp")
         yield row("gateway-cache", gateway, (6380, 6383), platform, "cache that units share", gateway)
     yield row("storage", Segment.STORAGE, 443, "Azure Storage", "gateway state", gateway)
     yield row("key-vault", Segment.KEY_VAULT, 443, "Azure Key Vault", "named values", gateway)

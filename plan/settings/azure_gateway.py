@@ -55,7 +55,7 @@ class ApiManagement(Gateway):
     )
     private_address: IPv4Address | None = Field(
         None,
-        description="With `inbound: internal`: the gateway's address in the VNet. Only needed if Azure does not tell it.",
+        description="With `inbound: internal`: the gateway's address in the VNet; needed if Azure does not tell it.",
     )
     public_access: PublicAccess = Field(
         PublicAccess.ENABLED,

@@ -140,7 +140,16 @@ class Subscription(_Model):
     role_delay_s: float = Field(default=0.0, ge=0, description="Seconds until a new role assignment counts.")
 
 
-Fault = QuotaFault | CapacityFault | ConflictFault | SlowFault | RunCommandFault | PartialFault | ThrottleFault | TrustedLaunchFault
+Fault = (
+    QuotaFault
+    | CapacityFault
+    | ConflictFault
+    | SlowFault
+    | RunCommandFault
+    | PartialFault
+    | ThrottleFault
+    | TrustedLaunchFault
+)
 
 
 class FaultPlan(_Model):
@@ -183,7 +192,8 @@ def _parse(text: str, where: str) -> FaultPlan:
     if document.repeated:
         raise SimulatorError(*document.twice())
     if not isinstance(document.data, dict):
-        raise SimulatorError(InputFault(where, "", "a fault file is a mapping with the keys 'faults', 'quota' and 'subscription'"))
+        keys = "a fault file is a mapping with the keys 'faults', 'quota' and 'subscription'"
+        raise SimulatorError(InputFault(where, "", keys))
     try:
         return FaultPlan.model_validate(document.data)
     except ValidationError as error:

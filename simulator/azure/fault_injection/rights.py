@@ -46,6 +46,6 @@ def _not_allowed(action: str, scope: str) -> ArmError:
     return ArmError(
         403,
         "AuthorizationFailed",
-        f"{who.capitalize()} does not have authorization to perform action '{action}' over scope '{scope}' or the scope "
-        "is invalid. If access was recently granted, please refresh your credentials.",
+        f"{who.capitalize()} does not have authorization to perform action '{action}' over scope '{scope}' or the "
+        "scope is invalid. If access was recently granted, please refresh your credentials.",
     )

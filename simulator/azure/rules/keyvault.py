@@ -18,6 +18,7 @@ from simulator.plugin.values import dig, fill
 DAY_S: Final = 86_400.0
 _DAYS: Final = 90
 _MOST_TAGS: Final = 15
+_RETENTION_STAYS: Final = 'The property "softDeleteRetentionInDays" has been set already and it can\'t be modified.'
 _IRREVERSIBLE: Final = (
     'The property "enablePurgeProtection" cannot be set to false. Enabling the purge protection for a vault is an '
     "irreversible action."
@@ -67,9 +68,7 @@ class Vault(Rules):
             )
         kept = dig(before, "properties.softDeleteRetentionInDays", _DAYS)
         if dig(op.inputs, "properties.softDeleteRetentionInDays", _DAYS) != kept:
-            raise bad_request(
-                "BadRequest", "The property \"softDeleteRetentionInDays\" has been set already and it can't be modified."
-            )
+            raise bad_request("BadRequest", _RETENTION_STAYS)
         self._require_shape(op)
 
     def outputs(self, op: Op, outputs: dict[str, Any]) -> None:

@@ -43,6 +43,7 @@ def test_the_workbook_shows_one_time_range_and_belongs_to_the_workspace(preview:
     made = build(preview).one(WORKBOOK)
     assert uuid.UUID(made["resourceName"])
     assert (made["sourceId"], made["category"], made["kind"]) == (WORKSPACE.lower(), "workbook", "shared")
+    assert made["tags"]["hidden-title"] == made["displayName"]
     assert json.loads(made["serializedData"])["version"] == "Notebook/1.0"
     for content in items().values():
         if "query" in content:

@@ -178,7 +178,7 @@ def test_the_stack_file_may_say_the_gateways_address() -> None:
 @pytest.mark.parametrize("told", [None, []])
 def test_an_address_that_nobody_says_is_told_with_the_key_to_set(told: list[str] | None) -> None:
     assert known_addresses(told, "10.0.1.9", "ours") == ["10.0.1.9"]
-    with pytest.raises(pulumi.RunError, match=r"ours and does not tell its private address\. .* gateway\.private_address"):
+    with pytest.raises(pulumi.RunError, match=r"ours and does not tell its private address.*gateway\.private_address"):
         known_addresses(told, None, "ours")
 
 

@@ -139,7 +139,8 @@ class NamedValue(Entity):
         if vault is None or op.state.get(f"{vault.id}/secrets/{found['name']}") is None:
             raise validation_error(f"the Key Vault secret '{found['name']}' of vault '{found['vault']}' was not found.")
         principal = self._principal(op, reference.get("identityClientId"))
-        if reference.get("identityClientId") and dig(vault.properties, "properties.networkAcls.defaultAction") == "Deny":
+        firewall = dig(vault.properties, "properties.networkAcls.defaultAction") == "Deny"
+        if firewall and reference.get("identityClientId"):
             raise bad_request(
                 "ValidationError",
                 f"Access denied to Key Vault {found['vault']}: its firewall is enabled, and behind it only the "

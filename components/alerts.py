@@ -49,9 +49,10 @@ class Alerts(pulumi.ComponentResource):
             kind=applicationinsights.WorkbookSharedTypeKind.SHARED,
             category="workbook",
             version="Notebook/1.0",
-            source_id=self._args.workspace_id,
+            # As Azure gives it back: in lower case (docs/facts/azure.md#forms-that-read-back).
+            source_id=pulumi.Output.from_input(self._args.workspace_id).apply(str.lower),
             serialized_data=workbook(scope.names.workbook_title),
-            tags=dict(scope.tags),
+            tags={**scope.tags, "hidden-title": scope.names.workbook_title},  # Azure adds it, if nobody does
             opts=pulumi.ResourceOptions(parent=self),
         )
 
@@ -86,7 +87,7 @@ class Alerts(pulumi.ComponentResource):
             severity=alert.severity,
             scopes=[self._args.workspace_id],
             evaluation_frequency=f"PT{_EVERY_MINUTES}M",
-            window_size=f"PT{alert.minutes}M",
+            window_size=window(alert.minutes),
             criteria=monitor.ScheduledQueryRuleCriteriaArgs(
                 all_of=[
                     monitor.ConditionArgs(
@@ -108,3 +109,9 @@ class Alerts(pulumi.ComponentResource):
             tags=dict(scope.tags),
             opts=pulumi.ResourceOptions(parent=self),
         )
+
+
+def window(minutes: int) -> str:
+    """A duration as Azure gives it back: an hour is PT1H, not PT60M (docs/facts/azure.md#forms-that-read-back)."""
+    hours, rest = divmod(minutes, 60)
+    return "PT" + (f"{hours}H" if hours else "") + (f"{rest}M" if rest else "")

@@ -14,7 +14,7 @@ from components.attempts import Parameter
 from components.scope import StackScope
 from plan.azure.model import ComputePlan
 from plan.model import NodePlan
-from plan.vocabulary import Priority
+from plan.vocabulary import ImageSecurity, Priority
 
 APPLY = "apply"
 APPLY_TIMEOUT_S = 4500
@@ -144,7 +144,7 @@ class GpuNode(pulumi.ComponentResource):
             identity=compute.VirtualMachineIdentityArgs(
                 type=compute.ResourceIdentityType.USER_ASSIGNED, user_assigned_identities=[args.identity_id]
             ),
-            security_profile=_security_profile(),
+            security_profile=_security_profile(plan.image.security),
             os_profile=self._os_profile(),
             storage_profile=self._storage_profile(),
             additional_capabilities=(
@@ -302,15 +302,16 @@ class GpuNode(pulumi.ComponentResource):
         )
 
 
-def _security_profile() -> compute.SecurityProfileArgs:
+def _security_profile(security: ImageSecurity) -> compute.SecurityProfileArgs | None:
     """Trusted Launch with a virtual TPM and without Secure Boot, whatever the subscription's default is.
 
     Secure Boot would keep the image's NVIDIA and OFED modules, which DKMS builds, from loading
     (docs/facts/azure.md#secure-boot).
-    The other way to say that, `Standard`, is refused unless the subscription has registered the feature
-    Microsoft.Compute/UseStandardSecurityType (help text of `az vm create --security-type`). Assumption: the image
-    carries the Trusted Launch mark (`az vm image show … --query features`); Azure refuses the VM at once if it doesn't.
+    An image without the Trusted Launch mark is refused with it (docs/facts/azure.md#trusted-launch); a standard VM is
+    one without a profile, since the word `Standard` needs a feature that the subscription has registered.
     """
+    if security is ImageSecurity.STANDARD:
+        return None
     return compute.SecurityProfileArgs(
         security_type="TrustedLaunch",
         uefi_settings=compute.UefiSettingsArgs(secure_boot_enabled=False, v_tpm_enabled=True),

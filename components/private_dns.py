@@ -41,7 +41,7 @@ class PrivateDns(pulumi.ComponentResource):
             resource_group_name=scope.resource_group_name,
             private_zone_name=zone,
             location=_GLOBAL,
-            tags=scope.tags,
+            tags=scope.zone_tags,
             opts=child,
         )
         link = privatedns.VirtualNetworkLink(
@@ -53,7 +53,7 @@ class PrivateDns(pulumi.ComponentResource):
             virtual_network=privatedns.SubResourceArgs(id=args.vnet_id),
             # Nodes are named in /etc/hosts by the plan; VMs that register themselves would only add stale records.
             registration_enabled=False,
-            tags=scope.tags,
+            tags=scope.zone_tags,
             opts=child,
         )
         return pulumi.Output.all(made.id, link.id).apply(lambda ids: str(ids[0]))

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 import pulumi
 
 from plan.azure.names import Names
+
+_SECRET_TAGS = 15
+_ZONE_TAG = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 
 
 @dataclass(frozen=True)
@@ -19,3 +24,13 @@ class StackScope:
     tags: Mapping[str, str]
     names: Names
     protect: bool
+
+    @property
+    def secret_tags(self) -> Mapping[str, str]:
+        """What a secret of Key Vault takes: the first 15, and so this program's own (docs/facts/azure.md#tags)."""
+        return dict(islice(self.tags.items(), _SECRET_TAGS))
+
+    @property
+    def zone_tags(self) -> Mapping[str, str]:
+        """What a private DNS zone keeps: others vanish, and every preview would bring them back."""
+        return {name: value for name, value in self.tags.items() if _ZONE_TAG.fullmatch(name)}

@@ -1,4 +1,4 @@
-"""The stack's secrets, and the two identities that may read them."""
+"""The stack's secrets, and who may read them."""
 
 from __future__ import annotations
 
@@ -36,14 +36,10 @@ class SecretsArgs:
 
 
 class Secrets(pulumi.ComponentResource):
-    """Key Vault, its secrets, the nodes' and the gateway's identities, and who may read what.
+    """Key Vault, its secrets, the nodes' identity, and who may read what.
 
-    Nodes read the vault over its private endpoint. API Management reads one secret, the backend key, from outside the
-    VNet: with `protect` the vault's firewall denies all networks but trusted Azure services, without it the firewall
-    is open (every request still needs a role). Assumption: Azure's retirement of trusted-service connectivity (March
-    2026) covers what policies and backends call, not named values, which the control plane reads
-    (api-management/breaking-changes/trusted-service-connectivity-retirement-march-2026). Where that turns out
-    otherwise, the gateway shows the named value's refresh error and the firewall must be opened.
+    Nodes read the vault over its private endpoint; with `protect` its firewall denies every other network. The gateway
+    reads nothing here: it gets the backend key by value (docs/decisions/0017).
     """
 
     vault: pulumi.Resource
@@ -56,31 +52,20 @@ class Secrets(pulumi.ComponentResource):
     """ARM id of the nodes' identity."""
     node_identity_client_id: pulumi.Output[str]
     """What a node names when it asks for a token."""
-    gateway_identity_id: pulumi.Output[str]
-    """ARM id of the gateway's identity."""
-    gateway_identity_client_id: pulumi.Output[str]
-    """What the gateway's named values name."""
-    backend_key_secret_uri: pulumi.Output[str]
-    """Without a version, so that the gateway sees a rotated key (docs/facts/api-management.md#named-values)."""
     version: pulumi.Output[str]
     """Another text whenever a secret has a new value; says nothing about the value itself."""
     ready: list[pulumi.Resource]
-    """What must exist before a node or the gateway can read a secret."""
+    """What must exist before a node can read a secret."""
 
     def __init__(self, name: str, args: SecretsArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("h100:secrets:Secrets", name, None, opts)
         self._name, self._scope = name, args.scope
         vault = self._vault = self._make_vault(args.tenant_id)
-        secrets = {
-            secret: self._secret(secret.vault_name, value) for secret, value in args.values.items() if value is not None
-        }
+        secrets = [self._secret(secret.vault_name, value) for secret, value in args.values.items() if value is not None]
         nodes = self._identity("nodes", args.scope.names.identity)
-        gateway = self._identity("gateway", args.scope.names.gateway_identity)
         grants = [
-            self._grant("nodes", vault.id, nodes.principal_id, "ServicePrincipal"),
-            # The gateway uses one secret, so it may read that one.
-            self._grant("gateway", secrets[Secret.BACKEND_KEY].id, gateway.principal_id, "ServicePrincipal"),
-            *(self._grant(f"operator-{who}", vault.id, who, "User") for who in args.operator_object_ids),
+            self._grant("nodes", nodes.principal_id, "ServicePrincipal"),
+            *(self._grant(f"operator-{who}", who, "User") for who in args.operator_object_ids),
         ]
         endpoint = PrivateEndpoint(
             f"{name}-vault",
@@ -97,10 +82,8 @@ class Secrets(pulumi.ComponentResource):
         self.vault, self.vault_id = vault, vault.id
         self.vault_uri = pulumi.Output.concat("https://", vault.name, _VAULT_DOMAIN, "/")
         self.node_identity_id, self.node_identity_client_id = nodes.id, nodes.client_id
-        self.gateway_identity_id, self.gateway_identity_client_id = gateway.id, gateway.client_id
-        self.backend_key_secret_uri = pulumi.Output.concat(self.vault_uri, "secrets/", secrets[Secret.BACKEND_KEY].name)
-        self.version = _version(secrets.values())
-        self.ready = [*secrets.values(), *grants, endpoint.ready]
+        self.version = _version(secrets)
+        self.ready = [*secrets, *grants, endpoint.ready]
         self.register_outputs({"vault_id": self.vault_id, "vault_uri": self.vault_uri})
 
     def _make_vault(self, tenant_id: pulumi.Input[str]) -> keyvault.Vault:
@@ -124,7 +107,12 @@ class Secrets(pulumi.ComponentResource):
                 ),
             ),
             tags=self._scope.tags,
-            opts=pulumi.ResourceOptions(parent=self, protect=protect),
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                protect=protect,
+                # Azure refuses another one, so a stack whose environment changes keeps what its vault was made with.
+                ignore_changes=["properties.softDeleteRetentionInDays"],
+            ),
         )
 
     def _secret(self, vault_name: str, value: pulumi.Input[str]) -> keyvault.Secret:
@@ -134,9 +122,8 @@ class Secrets(pulumi.ComponentResource):
             vault_name=self._vault.name,
             secret_name=vault_name,
             properties=keyvault.SecretPropertiesArgs(value=pulumi.Output.secret(value)),
-            tags=self._scope.tags,
-            # Deleting a secret is a data-plane call that the deployer may have no role for; it goes with its vault.
-            opts=pulumi.ResourceOptions(parent=self, protect=self._scope.protect, deleted_with=self._vault),
+            tags=self._scope.secret_tags,
+            opts=stays_in_vault(self, self._vault),
         )
 
     def _identity(self, role: str, identity_name: str) -> managedidentity.UserAssignedIdentity:
@@ -150,21 +137,26 @@ class Secrets(pulumi.ComponentResource):
             opts=pulumi.ResourceOptions(parent=self),
         )
 
-    def _grant(
-        self, who: str, scope: pulumi.Input[str], principal_id: pulumi.Input[str], principal_type: str
-    ) -> authorization.RoleAssignment:
+    def _grant(self, who: str, principal_id: pulumi.Input[str], principal_type: str) -> authorization.RoleAssignment:
         return authorization.RoleAssignment(
             f"{self._name}-{who}-reads",
             role_assignment_name=str(
                 uuid.uuid5(uuid.NAMESPACE_URL, f"{self._scope.names.key_vault}/{who}/{_SECRETS_USER}")
             ),
-            scope=scope,
+            scope=self._vault.id,
             principal_id=principal_id,
             # Stated, so that Azure does not look up an identity that its directory has not replicated yet.
             principal_type=principal_type,
             role_definition_id=f"/providers/Microsoft.Authorization/roleDefinitions/{_SECRETS_USER}",
             opts=pulumi.ResourceOptions(parent=self),
         )
+
+
+def stays_in_vault(parent: pulumi.Resource, vault: pulumi.Resource) -> pulumi.ResourceOptions:
+    """A secret goes with its vault and not before: deleting one is a call to the vault's data, which the deployer may
+    have no role for, and which the firewall of `prod` closes.
+    """
+    return pulumi.ResourceOptions(parent=parent, depends_on=[vault], retain_on_delete=True, deleted_with=vault)
 
 
 def _version(secrets: Iterable[keyvault.Secret]) -> pulumi.Output[str]:

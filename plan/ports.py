@@ -56,7 +56,7 @@ class Flow:
     process: str
     purpose: str
     callers: tuple[Segment, ...] = (Segment.LOOPBACK,)
-    protocol: str = "Tcp"
+    protocol: str = "Tcp"  # or Udp, or * for both
 
     @property
     def port_ranges(self) -> tuple[str, ...]:
@@ -76,9 +76,10 @@ def row(
     process: str,
     purpose: str,
     *callers: Segment,
+    protocol: str = "Tcp",
 ) -> Flow:
     """Make a row; a single port and a single span may be written bare, and no caller means this machine only."""
-    return Flow(name, listener, _spans(ports), process, purpose, callers or (Segment.LOOPBACK,))
+    return Flow(name, listener, _spans(ports), process, purpose, callers or (Segment.LOOPBACK,), protocol)
 
 
 def _spans(ports: int | tuple[int, int] | tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:

@@ -23,6 +23,14 @@ class Priority(StrEnum):
 
 
 @verify(UNIQUE)
+class ImageSecurity(StrEnum):
+    """The VM's security type that the image takes; only settable at creation (docs/facts/azure.md#trusted-launch)."""
+
+    TRUSTED_LAUNCH = "trusted-launch"
+    STANDARD = "standard"
+
+
+@verify(UNIQUE)
 class ModelStoreKind(StrEnum):
     """How model files are shared between nodes."""
 
@@ -163,13 +171,17 @@ class Role(StrEnum):
 
 @verify(UNIQUE)
 class Segment(StrEnum):
-    """A part of the network that listens or calls: this machine, a subnet, or a service tag as NSG rules say."""
+    """A part of the network that listens or calls: this machine, a subnet, or a service tag as NSG rules say.
+
+    The shared Bastion of the Developer SKU has an address of Azure's in place of a tag (docs/facts/azure.md#bastion).
+    """
 
     LOOPBACK = "loopback"
     NODES = "nodes"
     GATEWAY = "gateway"
     ENDPOINTS = "endpoints"
     BASTION = "bastion"
+    SHARED_BASTION = "168.63.129.16"
     INTERNET = "Internet"
     VIRTUAL_NETWORK = "VirtualNetwork"
     API_MANAGEMENT = "ApiManagement"

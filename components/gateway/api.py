@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pulumi
 from pulumi_azure_native import apimanagement
@@ -19,14 +18,13 @@ from plan.azure.gateway_model import GatewayPlan
 
 @dataclass(frozen=True)
 class ApiArgs:
-    """`backend_key` is what the named value of the backend key is made of; `key_ready`: what it can be read after."""
+    """`backend_key` is a secret. `after`: what must be written before."""
 
     scope: StackScope
     service_name: pulumi.Input[str]
     gateway: GatewayPlan
     policy: str
-    backend_key: Mapping[str, Any]
-    key_ready: Sequence[pulumi.Resource]
+    backend_key: pulumi.Input[str]
     after: Sequence[pulumi.Resource]
 
 
@@ -38,7 +36,7 @@ class Api(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: ApiArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("h100:gateway:Api", name, None, opts)
-        gateway, chain = args.gateway, Chain([*args.after, *args.key_ready], shared=args.gateway.shared)
+        gateway, chain = args.gateway, Chain(args.after, shared=args.gateway.shared)
         chain.add(
             apimanagement.NamedValue(
                 f"{name}-backend-key",
@@ -46,8 +44,9 @@ class Api(pulumi.ComponentResource):
                 service_name=args.service_name,
                 named_value_id=gateway.entity_id(Entity.BACKEND_KEY),
                 display_name=gateway.entity_id(Entity.BACKEND_KEY),
+                # By value: API Management keeps it encrypted, and a rotated key is here with the same `up`.
+                value=pulumi.Output.secret(args.backend_key),
                 secret=True,
-                **args.backend_key,
                 opts=chain.link(self),
             )
         )

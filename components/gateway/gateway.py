@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pulumi
-from pulumi_azure_native import apimanagement
 
 from components.gateway.api import Api, ApiArgs
 from components.gateway.backends import Backends, BackendsArgs
@@ -25,24 +23,20 @@ from plan.azure.gateway_model import GatewayPlan
 class GatewayArgs:
     """The plan's gateway, and what other components made for it.
 
-    `ready_after`: what must exist before the gateway can read the backend key (role assignments and the secret).
-    `insights_connection_string` and `backend_key` are secrets. With a service that is there already, `subnet_id` is
-    None and the backend key goes to it by value: its identity is its owner's, and reads no vault of ours.
+    `insights_connection_string` and `backend_key` are secrets. `subnet_id` is None for a service that is there already.
+    `endpoint_after`: other private endpoints, since Azure changes one child of a VNet at a time.
     """
 
     scope: StackScope
     gateway: GatewayPlan
     subnet_id: pulumi.Input[str] | None
-    identity_id: pulumi.Input[str]
-    identity_client_id: pulumi.Input[str]
-    backend_key_secret_uri: pulumi.Input[str]
     backend_key: pulumi.Input[str]
     insights_id: pulumi.Input[str]
     insights_connection_string: pulumi.Input[str]
     workspace_id: pulumi.Input[str]
     endpoint_subnet_id: pulumi.Input[str]
     gateway_zone_id: pulumi.Input[str] | None
-    ready_after: Sequence[pulumi.Resource]
+    endpoint_after: Sequence[pulumi.Resource]
 
 
 class Gateway(pulumi.ComponentResource):
@@ -65,10 +59,9 @@ class Gateway(pulumi.ComponentResource):
                 scope=scope,
                 gateway=gateway,
                 subnet_id=args.subnet_id,
-                identity_id=args.identity_id,
                 endpoint_subnet_id=args.endpoint_subnet_id,
                 gateway_zone_id=args.gateway_zone_id,
-                endpoint_after=args.ready_after,
+                endpoint_after=args.endpoint_after,
             ),
             child,
         )
@@ -91,8 +84,7 @@ class Gateway(pulumi.ComponentResource):
                 service_name=service.name,
                 gateway=gateway,
                 policy=policies.api_policy(gateway),
-                backend_key=_backend_key(args),
-                key_ready=args.ready_after,
+                backend_key=args.backend_key,
                 after=backends.tail,
             ),
             entities,
@@ -144,16 +136,3 @@ class Gateway(pulumi.ComponentResource):
         self.register_outputs(
             {"service_name": self.service_name, "gateway_url": self.gateway_url, "portal_url": self.portal_url}
         )
-
-
-def _backend_key(args: GatewayArgs) -> dict[str, Any]:
-    """Where the named value of the backend key gets its value from. Read from the vault, it follows a rotated key by
-    itself (within 4 h), because the URI has no version.
-    """
-    if args.gateway.existing is not None:
-        return {"value": pulumi.Output.secret(args.backend_key)}
-    return {
-        "key_vault": apimanagement.KeyVaultContractCreatePropertiesArgs(
-            secret_identifier=args.backend_key_secret_uri, identity_client_id=args.identity_client_id
-        )
-    }

@@ -19,11 +19,15 @@ _TTL_S = 300
 
 @dataclass(frozen=True)
 class InternalDnsArgs:
-    """`addresses` are the gateway's private ones; the VNet is the one that `subnet_id` belongs to."""
+    """`addresses` are the gateway's private ones, as Azure tells them; `known` is the address that the stack file says.
+
+    The VNet is the one that `subnet_id` belongs to.
+    """
 
     scope: StackScope
     subnet_id: pulumi.Input[str]
-    addresses: pulumi.Output[Sequence[str]]
+    addresses: pulumi.Output[Sequence[str] | None]
+    known: str | None
     classic: bool
 
 
@@ -44,6 +48,8 @@ class InternalDns(pulumi.ComponentResource):
             ),
             pulumi.ResourceOptions(parent=self),
         )
+        gateway = args.scope.names.gateway
+        addresses = args.addresses.apply(lambda told: known_addresses(told, args.known, gateway))
         for zone in self.zones:
             privatedns.PrivateRecordSet(
                 f"{name}-{zone}",
@@ -53,7 +59,7 @@ class InternalDns(pulumi.ComponentResource):
                 relative_record_set_name="@",
                 record_type="A",
                 ttl=_TTL_S,
-                a_records=args.addresses.apply(_records),
+                a_records=addresses.apply(_records),
                 opts=pulumi.ResourceOptions(parent=self),
             )
         self.register_outputs({"zones": list(self.zones)})
@@ -68,6 +74,23 @@ def zone_names(service: str, *, classic: bool) -> tuple[str, ...]:
 def vnet_of(subnet_id: str) -> str:
     """The VNet's id, from a subnet's."""
     return subnet_id.partition("/subnets/")[0]
+
+
+def known_addresses(told: Sequence[str] | None, known: str | None, gateway: str) -> Sequence[str]:
+    """The gateway's addresses: what the stack file says, or else what Azure tells.
+
+    Raises:
+        pulumi.RunError: nobody says one. Azure's description of the property leaves PremiumV2 out
+            (docs/facts/api-management.md#internal-names).
+    """
+    addresses = [known] if known else told
+    if addresses:
+        return addresses
+    raise pulumi.RunError(
+        f"Azure made the gateway {gateway} and does not tell its private address. Look it up in the portal (the "
+        "service's overview), write it into gateway.private_address of the stack file, and run `up` again: what was "
+        "created is kept."
+    )
 
 
 def _records(addresses: Sequence[str]) -> list[privatedns.ARecordArgs]:

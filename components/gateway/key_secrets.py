@@ -10,6 +10,7 @@ import pulumi
 from pulumi_azure_native import keyvault
 
 from components.scope import StackScope
+from components.secrets import stays_in_vault
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,9 @@ class KeySecretsArgs:
 
 
 class KeySecrets(pulumi.ComponentResource):
-    """Two secrets for each subscription. A rotated key gets here with the next `up`."""
+    """Two secrets for each subscription. A rotated key gets here with the next `up`; those of a subscription that is
+    gone stay, with keys that are worth nothing.
+    """
 
     def __init__(self, name: str, args: KeySecretsArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("h100:gateway:KeySecrets", name, None, opts)
@@ -36,8 +39,8 @@ class KeySecrets(pulumi.ComponentResource):
                     vault_name=args.scope.names.key_vault,
                     secret_name=secret,
                     properties=keyvault.SecretPropertiesArgs(value=value),
-                    tags=dict(args.scope.tags),
-                    opts=pulumi.ResourceOptions(parent=self, depends_on=[args.vault], deleted_with=args.vault),
+                    tags=args.scope.secret_tags,
+                    opts=stays_in_vault(self, args.vault),
                 )
         self.register_outputs({})
 

@@ -43,7 +43,6 @@ class ApiManagementArgs:
     scope: StackScope
     gateway: GatewayPlan
     subnet_id: pulumi.Input[str] | None
-    identity_id: pulumi.Input[str]
     endpoint_subnet_id: pulumi.Input[str]
     gateway_zone_id: pulumi.Input[str] | None
     endpoint_after: Sequence[pulumi.Resource]
@@ -106,10 +105,8 @@ class ApiManagement(pulumi.ComponentResource):
             ),
             publisher_name=gateway.publisher_name,
             publisher_email=gateway.publisher_email,
-            identity=apimanagement.ApiManagementServiceIdentityArgs(
-                type=apimanagement.ApimIdentityType.USER_ASSIGNED,
-                user_assigned_identities=pulumi.Output.from_input(args.identity_id).apply(_identities),
-            ),
+            # Said, so that a service which had an identity loses it; Terraform's azurerm says it, too.
+            identity=apimanagement.ApiManagementServiceIdentityArgs(type=apimanagement.ApimIdentityType.NONE),
             virtual_network_type=gateway.virtual_network_type,
             virtual_network_configuration=apimanagement.VirtualNetworkConfigurationArgs(
                 subnet_resource_id=args.subnet_id
@@ -173,6 +170,7 @@ class ApiManagement(pulumi.ComponentResource):
                         scope=args.scope,
                         subnet_id=args.subnet_id,
                         addresses=service.private_ip_addresses,
+                        known=args.gateway.private_address,
                         classic=args.gateway.facts.classic,
                     ),
                     pulumi.ResourceOptions(parent=self),
@@ -180,11 +178,6 @@ class ApiManagement(pulumi.ComponentResource):
                 return []
             case _:
                 return []
-
-
-def _identities(identity_id: str) -> dict[str, apimanagement.UserIdentityPropertiesArgs]:
-    """Azure wants a mapping from ids to nothing."""
-    return {identity_id: apimanagement.UserIdentityPropertiesArgs()}
 
 
 def _custom_properties(*, classic: bool) -> dict[str, str]:

@@ -122,6 +122,41 @@ def _already_there(match: re.Match[str], plan: AzurePlan) -> Failure:
     )
 
 
+def _deleted_gateway(_: re.Match[str], plan: AzurePlan) -> Failure:
+    """`infra purge` leaves a protected stack alone: what it deleted can be restored."""
+    name = plan.names.gateway
+    by_hand = f"az apim deletedservice purge --service-name {name} --location {plan.location}"
+    purge = by_hand if plan.protect else f"infra purge -s {plan.stack}"
+    return Failure(
+        f"The gateway's name {name} still belongs to a deleted service: Azure keeps it for 48 hours.",
+        f"Run `{purge}`, {_PURGE}",
+    )
+
+
+def _deleted_vault(_: re.Match[str], plan: AzurePlan) -> Failure:
+    """A protected vault cannot be purged (docs/facts/azure.md#key-vault)."""
+    what = f"The key vault's name {plan.names.key_vault} still belongs to a deleted vault"
+    if plan.protect:
+        return Failure(
+            f"{what}, which Azure keeps for its whole retention.",
+            "Nobody can purge it. Set name_salt to get other names, then run `up` again.",
+        )
+    return Failure(f"{what}.", f"Run `infra purge -s {plan.stack}`, {_PURGE}")
+
+
+def _missing_right(match: re.Match[str], plan: AzurePlan) -> Failure:
+    if match.group(1).startswith("Microsoft.Authorization/roleAssignments/"):
+        return Failure(
+            "Your login may not assign roles, which the nodes need to read their secrets.",
+            f"Get the role *Role Based Access Control Administrator* (or Owner) on {plan.names.resource_group}, "
+            "then run `up` again.",
+        )
+    return Failure(
+        f"Your login lacks the right {match.group(1)}.",
+        "docs/runbooks/deploy.md, step 0, names the roles that `up` needs; get them, then run `up` again.",
+    )
+
+
 _PURGE = "or set name_salt to get other names, then run `up` again."
 
 _KNOWN: Mapping[str, tuple[str, str] | Callable[[re.Match[str], AzurePlan], Failure]] = {
@@ -129,13 +164,26 @@ _KNOWN: Mapping[str, tuple[str, str] | Callable[[re.Match[str], AzurePlan], Fail
     r"(SkuNotAvailable|(?:Zonal)?AllocationFailed|Overconstrained(?:Zonal)?AllocationRequest)": _capacity,
     r"NicReservedForAnotherVm": _interface_held,
     r"private IP address (\S+) which is already allocated to resource ([^\s\"']+?)\.?(?:[\s\"']|$)": _address_taken,
-    r"ServiceAlreadyExistsInSoftDeletedState": (
-        "The gateway's name {plan.names.gateway} still belongs to a deleted service: Azure keeps it for 48 hours.",
-        "Run `infra purge -s {plan.stack}`, " + _PURGE,
+    r"ServiceAlreadyExistsInSoftDeletedState": _deleted_gateway,
+    r"cannot create already existing resource '(\S+/vaults/\S+/secrets/(\S+))'": (
+        "The vault still holds the secret {found[2]} of an earlier time: secrets stay in their vault.",
+        "Take it over: docs/runbooks/keys.md, *A secret that is there already*.",
     ),
-    r"vault .*(?:deleted but recoverable|soft.?deleted)|ConflictError.*deleted": (
-        "The key vault's name {plan.names.key_vault} still belongs to a deleted vault.",
-        "Run `infra purge -s {plan.stack}`, " + _PURGE,
+    r"vault .*(?:deleted but recoverable|soft.?deleted)|ConflictError.*deleted": _deleted_vault,
+    r"not registered to use namespace '([^']+)'": (
+        "Your subscription has not registered the resource provider {found[1]}.",
+        "Run `az provider register --namespace {found[1]} --wait`, which needs rights on the subscription, then `up` "
+        "again.",
+    ),
+    r"does not have authorization to perform action '([^']+)'": _missing_right,
+    r"NetworkSecurityGroupNotCompliantForAzureBastionSubnet": (
+        "Azure misses one of its eight rules on Bastion's subnet.",
+        "Compare `infra ports -s {plan.stack}` with https://learn.microsoft.com/azure/bastion/bastion-nsg and report "
+        "the difference; `access.bastion.sku: none` comes up without Bastion.",
+    ),
+    r"Use of TrustedLaunch setting is not supported": (
+        "The image {plan.compute.image.offer} {plan.compute.image.version} does not take Trusted Launch.",
+        "Set nodes.image.security to standard, then run `up` again.",
     ),
     r"VMExtensionProvisioningError.*?executionState": _not_serving,
     r"VMExtensionProvisioningTimeout": _too_slow,

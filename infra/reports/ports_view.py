@@ -14,6 +14,7 @@ from plan.ports import Flow
 from plan.vocabulary import Segment
 
 _THIS_MACHINE = "this machine only"
+_PROTOCOLS = {"Tcp": "", "Udp": " UDP", "*": " TCP+UDP"}
 _WIDE = 110
 """From this terminal width (columns) on, the process fits in as well."""
 
@@ -26,6 +27,11 @@ def callers(plan: AzurePlan, flow: Flow) -> tuple[str, ...]:
 def _where(plan: AzurePlan, segment: Segment) -> str:
     subnet = plan.addresses.subnets.get(segment)
     return f"{segment} {subnet}" if subnet else segment.value
+
+
+def ports(flow: Flow) -> tuple[str, ...]:
+    """The port spans, with the protocol where it is not TCP alone."""
+    return tuple(f"{span}{_PROTOCOLS[flow.protocol]}" for span in flow.port_ranges)
 
 
 def to_json(plan: AzurePlan) -> list[dict[str, Any]]:
@@ -64,7 +70,7 @@ def _table(title: str, flows: list[Flow], name_width: int, *, wide: bool) -> Tab
     made.add_column("For")
     for flow in flows:
         callers = "\n".join(_THIS_MACHINE if segment is Segment.LOOPBACK else segment.value for segment in flow.callers)
-        cells = [flow.name, "\n".join(flow.port_ranges), callers, *([flow.process] if wide else []), flow.purpose]
+        cells = [flow.name, "\n".join(ports(flow)), callers, *([flow.process] if wide else []), flow.purpose]
         made.add_row(*cells, style="dim" if flow.loopback_only else None)
     return made
 
@@ -86,12 +92,12 @@ def to_markdown(plan: AzurePlan) -> str:
         "*deny all inbound*; what only the machine itself may call is in no group at all.",
     ]
     for title, flows in _sections(plan):
-        lines += ["", f"## {title}", "", "| service | ports (TCP) | who may call | process | for |"]
+        lines += ["", f"## {title}", "", "| service | ports (TCP, if not said) | who may call | process | for |"]
         lines.append("|---|---|---|---|---|")
         for flow in flows:
             cells = (
                 flow.name,
-                ", ".join(flow.port_ranges),
+                ", ".join(ports(flow)),
                 ", ".join(callers(plan, flow)),
                 f"`{flow.process}`" if flow.process.endswith(".service") else flow.process,
                 flow.purpose,

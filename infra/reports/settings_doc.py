@@ -175,6 +175,8 @@ def _mapping(target: Schema, whole: Schema) -> str:
 def _text(target: Schema) -> str:
     if target.get("format") == "ipv4network":
         return "IPv4 range (CIDR)"
+    if target.get("format") == "ipv4":
+        return "IPv4 address"
     if "form" in target:
         return _cell(target["form"])
     least, most = target.get("minLength"), target.get("maxLength")

@@ -20,7 +20,7 @@ from plan.placement import Placement
 from plan.ports import node_flows
 from plan.rules import azure as rules
 from plan.settings.azure import AzureSettings
-from plan.vocabulary import Delivery, DiskSku, ManagedTag, ModelStoreKind, Role, Segment
+from plan.vocabulary import BastionSku, Delivery, DiskSku, GatewayInbound, ManagedTag, ModelStoreKind, Role, Segment
 
 MODEL_DISK_LUN = 0
 MODEL_DEVICE = "/dev/disk/huddle/models"
@@ -133,6 +133,8 @@ def _operators(settings: AzureSettings) -> Iterator[Segment]:
     """Who may open a shell on a node."""
     if settings.access.bastion.sku.needs_subnet:
         yield Segment.BASTION
+    elif settings.access.bastion.sku is not BastionSku.NONE:
+        yield Segment.SHARED_BASTION
     if settings.access.delivery is Delivery.SSH:  # who deploys sits in a peered network or behind a VPN
         yield Segment.VIRTUAL_NETWORK
 

@@ -53,6 +53,7 @@ def gateway_plan(
         pools=tuple(sorted(set(pools.values()), key=lambda pool: pool.id)),
         prefix=prefix,
         keys_in_key_vault=gateway.keys_in_key_vault,
+        private_address=str(gateway.private_address) if gateway.private_address else None,
         existing=existing,
         azure_openai_api=gateway.azure_openai_api,
         bearer_api=gateway.bearer_api,

@@ -75,6 +75,7 @@ class GatewayPlan:
     """API Management; `name` is ours, or that of the service that is there already.
 
     `prefix` comes before every id of ours: empty in our own service, the stack's name in one that others use, too.
+    `private_address` is what the operator says, None where Azure tells it.
     """
 
     name: str
@@ -90,6 +91,7 @@ class GatewayPlan:
     pools: tuple[PoolPlan, ...]
     prefix: str = ""
     keys_in_key_vault: bool = False
+    private_address: str | None = None
     existing: ExistingGatewayPlan | None = None
     azure_openai_api: bool = False
     bearer_api: bool = False

@@ -149,11 +149,6 @@ class Names:
         return f"{self.base}-nodes-id"
 
     @property
-    def gateway_identity(self) -> str:
-        """The managed identity by which the gateway reads the backend key."""
-        return f"{self.base}-gateway-id"
-
-    @property
     def key_vault(self) -> str:
         """Global, at most 24 characters: the prefix and stack are cut, never the suffix."""
         room = RULES[Kind.KEY_VAULT].max_length - len(self.suffix) - len("-kv-")
@@ -255,7 +250,6 @@ class Names:
             yield Kind.DISK, self.os_disk(number)
         yield Kind.DISK, self.model_disk
         yield Kind.IDENTITY, self.identity
-        yield Kind.IDENTITY, self.gateway_identity
         yield Kind.WORKSPACE, self.workspace
         yield Kind.INSIGHTS, self.insights
         yield Kind.INSIGHTS, self.action_group

@@ -13,7 +13,7 @@ from plan.vocabulary import GatewayInbound, GatewayTier, ModelStoreKind, Segment
 def platform_flows(settings: AzureSettings) -> Iterator[Flow]:
     """Every listener that is no node's, in a stable order."""
     if not settings.gateway.existing:  # an existing gateway's own flows are its owner's task
-        yield from _gateway_flows(settings.gateway.tier, settings.gateway.inbound)
+        yield from _gateway_flows(settings.gateway.tier, settings.gateway.inbound, settings.gateway.units)
     purpose = "Key Vault, gateway, storage over private addresses"
     endpoints = Segment.ENDPOINTS
     yield row("private-endpoints", endpoints, 443, "private endpoints", purpose, Segment.VIRTUAL_NETWORK)
@@ -23,7 +23,7 @@ def platform_flows(settings: AzureSettings) -> Iterator[Flow]:
         yield from _bastion_flows()
 
 
-def _gateway_flows(tier: GatewayTier, inbound: GatewayInbound) -> Iterator[Flow]:
+def _gateway_flows(tier: GatewayTier, inbound: GatewayInbound, units: int) -> Iterator[Flow]:
     """What API Management needs: docs/facts/api-management.md#classic-injection; v2 needs storage only."""
     gateway, platform, facts = Segment.GATEWAY, "API Management", GATEWAY_TIERS[tier]
     if inbound in facts.injected:
@@ -35,6 +35,10 @@ def _gateway_flows(tier: GatewayTier, inbound: GatewayInbound) -> Iterator[Flow]
         yield row("sql", Segment.SQL, 1433, "Azure SQL", "gateway state", gateway)
         validation = "certificate validation"
         yield row("certificates", Segment.INTERNET, 80, "certificate authorities", validation, gateway)
+    if facts.classic and units > 1:  # apart, each unit would grant every limit by itself
+        counted = "limits that units count together"
+        yield row("gateway-counters", gateway, 4290, platform, counted, gateway, protocol="Udp")
+        yield row("gateway-cache", gateway, (6380, 6383), platform, "cache that units share", gateway)
     yield row("storage", Segment.STORAGE, 443, "Azure Storage", "gateway state", gateway)
     yield row("key-vault", Segment.KEY_VAULT, 443, "Azure Key Vault", "named values", gateway)
     monitor_ports = ((443, 443), (1886, 1886))
@@ -42,17 +46,16 @@ def _gateway_flows(tier: GatewayTier, inbound: GatewayInbound) -> Iterator[Flow]
 
 
 def _bastion_flows() -> Iterator[Flow]:
-    """What Azure Bastion requires of an NSG on its subnet (Microsoft's Bastion NSG page)."""
-    bastion, platform = Segment.BASTION, "Azure Bastion"
-    data_plane, between = ((5701, 5701), (8080, 8080)), "between its own hosts"
+    """The eight rules that Azure looks for on Bastion's subnet, word for word (docs/facts/azure.md#bastion)."""
+    bastion, platform, inside = Segment.BASTION, "Azure Bastion", Segment.VIRTUAL_NETWORK
+    data_plane, between = ((8080, 8080), (5701, 5701)), "between its own hosts"
     yield row("bastion-clients", bastion, 443, platform, "operators, signed in with Entra", Segment.INTERNET)
     yield row("bastion-control-plane", bastion, 443, platform, "control plane", Segment.GATEWAY_MANAGER)
     yield row("bastion-probe", bastion, 443, platform, "load balancer probe", Segment.LOAD_BALANCER)
-    inside = Segment.VIRTUAL_NETWORK
-    yield row("bastion-data-plane", bastion, data_plane, platform, between, inside)
+    yield row("bastion-data-plane", bastion, data_plane, platform, between, inside, protocol="*")
     shells = ((22, 22), (3389, 3389))
-    yield row("remote-shells", inside, shells, "ssh.service", "operators' sessions", bastion)
-    yield row("bastion-peers", inside, data_plane, platform, between, bastion)
+    yield row("remote-shells", inside, shells, "ssh.service", "operators' sessions", bastion, protocol="*")
+    yield row("bastion-peers", inside, data_plane, platform, between, bastion, protocol="*")
     yield row("azure", Segment.AZURE_CLOUD, 443, "Azure", "diagnostics and control plane", bastion)
     authorities = "certificate authorities"
-    yield row("session-information", Segment.INTERNET, 80, authorities, "certificate validation", bastion)
+    yield row("session-information", Segment.INTERNET, 80, authorities, "certificate validation", bastion, protocol="*")

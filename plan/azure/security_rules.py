@@ -20,6 +20,7 @@ class NsgPriority(IntEnum):
 
     WRAPPER_FROM_GATEWAY = 1000
     SSH_FROM_BASTION = 1010
+    SSH_FROM_SHARED_BASTION = 1015
     SSH_FROM_NETWORK = 1020
     RAY_GCS = 1100
     RAY_NODE_MANAGER = 1110
@@ -39,6 +40,8 @@ class NsgPriority(IntEnum):
     GATEWAY_TO_KEY_VAULT = 1560
     GATEWAY_TO_MONITOR = 1570
     GATEWAY_TO_CERTIFICATES = 1580
+    GATEWAY_COUNTERS = 1590
+    GATEWAY_CACHE = 1600
     BASTION_CLIENTS = 2000
     BASTION_CONTROL_PLANE = 2010
     BASTION_LOAD_BALANCER = 2020
@@ -56,6 +59,7 @@ PRIORITIES: Mapping[tuple[str, Segment], NsgPriority] = MappingProxyType(
     {
         ("wrapper", Segment.GATEWAY): NsgPriority.WRAPPER_FROM_GATEWAY,
         ("ssh", Segment.BASTION): NsgPriority.SSH_FROM_BASTION,
+        ("ssh", Segment.SHARED_BASTION): NsgPriority.SSH_FROM_SHARED_BASTION,
         ("ssh", Segment.VIRTUAL_NETWORK): NsgPriority.SSH_FROM_NETWORK,
         ("ray-gcs", Segment.NODES): NsgPriority.RAY_GCS,
         ("ray-node-manager", Segment.NODES): NsgPriority.RAY_NODE_MANAGER,
@@ -70,6 +74,8 @@ PRIORITIES: Mapping[tuple[str, Segment], NsgPriority] = MappingProxyType(
         ("gateway-clients", Segment.VIRTUAL_NETWORK): NsgPriority.GATEWAY_PRIVATE_CLIENTS,
         ("gateway-management", Segment.API_MANAGEMENT): NsgPriority.GATEWAY_MANAGEMENT,
         ("gateway-probe", Segment.LOAD_BALANCER): NsgPriority.GATEWAY_LOAD_BALANCER,
+        ("gateway-counters", Segment.GATEWAY): NsgPriority.GATEWAY_COUNTERS,
+        ("gateway-cache", Segment.GATEWAY): NsgPriority.GATEWAY_CACHE,
         ("storage", Segment.GATEWAY): NsgPriority.GATEWAY_TO_STORAGE,
         ("sql", Segment.GATEWAY): NsgPriority.GATEWAY_TO_SQL,
         ("key-vault", Segment.GATEWAY): NsgPriority.GATEWAY_TO_KEY_VAULT,
@@ -88,6 +94,9 @@ PRIORITIES: Mapping[tuple[str, Segment], NsgPriority] = MappingProxyType(
     }
 )
 """Each allowed call of the port table, by flow and caller: a call without a priority here is an error."""
+
+
+_BETWEEN_BASTIONS_HOSTS = frozenset({"bastion-data-plane", "bastion-peers"})
 
 
 @dataclass(frozen=True)
@@ -126,7 +135,7 @@ def _inbound(subnet: Segment, table: tuple[Flow, ...]) -> Iterator[NsgRule]:
     for flow in table:
         if flow.listener is subnet and not flow.loopback_only:
             for caller in flow.callers:
-                yield _allow(flow, PRIORITIES[flow.name, caller], "Inbound", caller, subnet)
+                yield _allow(flow, PRIORITIES[flow.name, caller], "Inbound", subnet, caller)
 
 
 def _outbound(subnet: Segment, table: tuple[Flow, ...]) -> Iterator[NsgRule]:
@@ -136,17 +145,23 @@ def _outbound(subnet: Segment, table: tuple[Flow, ...]) -> Iterator[NsgRule]:
             yield _allow(flow, PRIORITIES[flow.name, subnet], "Outbound", subnet, flow.listener)
 
 
-def _allow(flow: Flow, priority: NsgPriority, direction: str, source: Segment, destination: Segment) -> NsgRule:
-    other = source if direction == "Inbound" else destination
-    preposition = "from" if direction == "Inbound" else "to"
+def _own_side(subnet: Segment, flow: Flow) -> Segment | None:
+    """How a rule names the subnet that it is for: by its range, but Bastion's as Azure documents and checks them."""
+    if subnet is not Segment.BASTION:
+        return subnet
+    return Segment.VIRTUAL_NETWORK if flow.name in _BETWEEN_BASTIONS_HOSTS else None
+
+
+def _allow(flow: Flow, priority: NsgPriority, direction: str, subnet: Segment, other: Segment) -> NsgRule:
+    own, inbound = _own_side(subnet, flow), direction == "Inbound"
     return NsgRule(
-        name=f"allow-{flow.name}-{preposition}-{_slug(other)}",
+        name=f"allow-{flow.name}-{'from' if inbound else 'to'}-{_slug(other)}",
         priority=priority,
         direction=direction,
         access="Allow",
         protocol=flow.protocol,
-        source=source,
-        destination=destination,
+        source=other if inbound else own,
+        destination=own if inbound else other,
         ports=flow.port_ranges,
         description=f"{flow.process}: {flow.purpose}"[:140],
     )

@@ -34,6 +34,14 @@ def _tier(settings: AzureSettings, _: Known) -> Findings:
         )
     if gateway.units > facts.max_units:
         yield "gateway.units", f"{gateway.units} is too many for tier {gateway.tier}; allowed: 1-{facts.max_units}"
+    if gateway.private_address is not None:
+        if gateway.inbound is not GatewayInbound.INTERNAL:
+            yield "gateway.private_address", "is for `gateway.inbound: internal` only; remove it"
+        elif gateway.private_address not in settings.network.gateway_subnet:
+            yield (
+                "gateway.private_address",
+                f"{gateway.private_address} is not in network.gateway_subnet {settings.network.gateway_subnet}",
+            )
     if gateway.public_access is PublicAccess.DISABLED and gateway.inbound is not GatewayInbound.PRIVATE_ENDPOINT:
         yield "gateway.public_access", "'disabled' needs `gateway.inbound: private-endpoint`, or nobody could reach it"
 
@@ -89,13 +97,21 @@ def _pool(settings: AzureSettings, known: Known) -> Findings:
 
 
 def _bearer(settings: AzureSettings, _: Known) -> Findings:
-    """The bearer API calls the gateway by its own name (docs/decisions/0007)."""
-    if settings.gateway.bearer_api and settings.gateway.inbound is GatewayInbound.INTERNAL:
-        yield (
-            "gateway.bearer_api",
-            "needs a gateway that reaches itself by its name, which is unproven with `inbound: internal`; "
-            f"use the header {SUBSCRIPTION_KEY_HEADER}, or `azure_openai_api`",
-        )
+    """The bearer API calls the gateway by its own public name (docs/decisions/0007)."""
+    gateway = settings.gateway
+    if not gateway.bearer_api:
+        return
+    if gateway.inbound is GatewayInbound.INTERNAL:
+        unproven = "`inbound: internal`"
+    elif gateway.public_access is PublicAccess.DISABLED:
+        unproven = "`public_access: disabled`"
+    else:
+        return
+    yield (
+        "gateway.bearer_api",
+        f"needs a gateway that reaches itself by its name, which is unproven with {unproven}; "
+        f"use the header {SUBSCRIPTION_KEY_HEADER}, or `azure_openai_api`",
+    )
 
 
 def lists(settings: AzureSettings) -> dict[str, Sequence[object]]:

@@ -17,7 +17,7 @@ from plan.settings import service
 from plan.settings.azure_gateway import ApiManagement
 from plan.settings.service import ServiceSettings
 from plan.settings.types import Cidr, Guid, PrivateZoneId, Section, SshPublicKey, VnetId, ZoneNumber
-from plan.vocabulary import BastionSku, Delivery, DiskSku, ModelStoreKind, Priority, PrivateDnsOwner
+from plan.vocabulary import BastionSku, Delivery, DiskSku, ImageSecurity, ModelStoreKind, Priority, PrivateDnsOwner
 
 LOCATION_KEY = "azure-native:location"
 """The region is the Azure provider's own setting; it stands in the stack file under this key."""
@@ -58,6 +58,10 @@ class Image(Section):
     sku: str = Field("2404", description="Marketplace SKU.")
     version: Annotated[str, Form(r"\d+\.\d+\.\d+", "three numbers with dots between them")] = Field(
         description="Exact image version; `latest` is refused."
+    )
+    security: ImageSecurity = Field(
+        ImageSecurity.TRUSTED_LAUNCH,
+        description="Security type of the VMs. `az vm image show` tells whether the image takes Trusted Launch.",
     )
 
 

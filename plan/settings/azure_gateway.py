@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import IPv4Address
 from typing import Annotated
 
 from pydantic import Field
@@ -62,6 +63,10 @@ class ApiManagement(Gateway):
     publisher_email: Email = Field(description="E-mail address for the service's notices.")
     inbound: GatewayInbound = Field(
         GatewayInbound.PUBLIC, description="How clients reach it; the tier decides what is possible."
+    )
+    private_address: IPv4Address | None = Field(
+        None,
+        description="With `inbound: internal`: the gateway's address in the VNet; needed if Azure does not tell it.",
     )
     public_access: PublicAccess = Field(
         PublicAccess.ENABLED,

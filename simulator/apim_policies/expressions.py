@@ -126,6 +126,8 @@ class _Parser:
                 return Expression(NULL, _constant(None))
             case "name", "context":
                 return Expression("Context", lambda exchange: exchange)
+            case "name", "Regex":
+                return Expression("Regex", _constant(re))
             case _:
                 raise PolicyFault(token.place, f"{token.value!r} is not known here")
 

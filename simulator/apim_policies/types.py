@@ -1,4 +1,4 @@
-"""The members of `context` that our policies use, with Azure's names (Microsoft's page on policy expressions)."""
+"""Members of `context` and of other types that our policies use (Microsoft's page on policy expressions)."""
 
 from __future__ import annotations
 
@@ -54,5 +54,7 @@ MEMBERS: Mapping[Kind, Mapping[str, Member | Method]] = {
             (STRING, STRING), STRING, lambda headers, name, default: headers.get(name) or default
         )
     },
-    STRING: {"Replace": Method((STRING, STRING), STRING, lambda text, old, new: text.replace(old, new))},
+    "Regex": {
+        "Replace": Method((STRING, STRING, STRING), STRING, lambda regex, text, old, new: regex.sub(old, new, text))
+    },
 }

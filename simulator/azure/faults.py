@@ -131,6 +131,26 @@ class SubnetLinkFault(_Fault):
     seconds: float = Field(gt=0, description="How long the link stays, in seconds of real time.")
 
 
+class TrustedLaunchFault(_Fault):
+    """The image lacks the mark for Trusted Launch: VMs that ask for it are refused."""
+
+    kind: Literal["trusted_launch"]
+    match: Match = Match(type="compute:VirtualMachine")
+
+
+class Subscription(_Model):
+    """How the subscription is, until the file says otherwise."""
+
+    unregistered: tuple[str, ...] = Field(
+        default=(), description="Resource providers that nobody has registered, such as `Microsoft.Web`."
+    )
+    may_register: bool = Field(
+        default=True, description="Whether who deploys may register them; the provider registers those that it calls."
+    )
+    may_assign_roles: bool = Field(default=True, description="Whether who deploys may assign roles.")
+    role_delay_s: float = Field(default=0.0, ge=0, description="Seconds until a new role assignment counts.")
+
+
 Fault = (
     QuotaFault
     | CapacityFault
@@ -140,6 +160,7 @@ Fault = (
     | PartialFault
     | ThrottleFault
     | SubnetLinkFault
+    | TrustedLaunchFault
 )
 
 
@@ -150,6 +171,7 @@ class FaultPlan(_Model):
     quota: dict[str, Annotated[int, Field(ge=0)]] = Field(
         default_factory=dict, description="vCPU limits per region by quota name (`cores`, family, `lowPriorityCores`)."
     )
+    subscription: Subscription = Subscription()
 
 
 def load(source: str | None = None, called: str = INLINE) -> FaultPlan:
@@ -182,7 +204,8 @@ def _parse(text: str, where: str) -> FaultPlan:
     if document.repeated:
         raise SimulatorError(*document.twice())
     if not isinstance(document.data, dict):
-        raise SimulatorError(InputFault(where, "", "a fault file is a mapping with the keys 'faults' and 'quota'"))
+        keys = "a fault file is a mapping with the keys 'faults', 'quota' and 'subscription'"
+        raise SimulatorError(InputFault(where, "", keys))
     try:
         return FaultPlan.model_validate(document.data)
     except ValidationError as error:

@@ -8,6 +8,7 @@ import pytest
 
 from infra.operations import failures
 from infra.rehearsal.record import VM
+from plan.stack_file import ROOT
 from tests.engine.life import Life
 
 QUOTA = """
@@ -37,6 +38,21 @@ def explained(life: Life, text: str) -> failures.Failure:
     known = failures.explain(text, life.plan())
     assert known is not None, f"nobody explains: {text[-600:]}"
     return known
+
+
+@pytest.mark.parametrize(
+    ("example", "what", "step"),
+    [
+        ("fresh-subscription", "has not registered the resource provider Microsoft.Web", "az provider register"),
+        ("no-trusted-launch", "does not take Trusted Launch", "nodes.image.security to standard"),
+    ],
+)
+def test_what_a_first_up_meets_is_one_sentence(life: Life, example: str, what: str, step: str) -> None:
+    life.faults((ROOT / f"simulator/examples/{example}.yaml").read_text(encoding="utf-8"))
+    text, _ = life.fail(life.sandbox.stack.up)
+    failure = explained(life, text)
+    assert what in failure.what
+    assert step in failure.next_step
 
 
 def test_a_used_up_quota_is_one_sentence_and_what_was_made_is_kept(life: Life) -> None:

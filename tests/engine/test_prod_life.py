@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from pulumi import automation
 
+from infra.operations import failures
 from infra.rehearsal.record import Change
 from infra.rehearsal.steps import steps_of
+from plan import stack_file
+from plan.secrets import Secret
 from tests.engine.life import Life
 
 GATEWAY = "azure-native:apimanagement:ApiManagementService"
@@ -58,6 +62,32 @@ def test_a_new_product_leaves_the_others_alone(prod: Life) -> None:
     assert all("aaa-first" in name for name in changed)
 
 
+def test_a_secret_that_leaves_the_stack_stays_in_the_vault_and_can_be_taken_over(prod: Life) -> None:
+    stack, key = prod.sandbox.stack, f"{stack_file.PROJECT}:{Secret.MODEL_HUB_TOKEN.key}"
+    stack.set_config(key, automation.ConfigValue("a-token", secret=True))
+    assert prod.up().touched()["secrets-model-hub-token"] is Change.CREATE
+    stack.remove_config(key)
+    prod.up()
+    (kept,) = (item for item in prod.azure.of_type("keyvault:Secret") if item.name == "model-hub-token")
+    stack.set_config(key, automation.ConfigValue("another-token", secret=True))
+    text, _ = prod.fail(stack.up)
+    failure = failures.explain(text, prod.plan())
+    assert failure is not None
+    assert "still holds the secret model-hub-token" in failure.what
+    parent = next(item["urn"] for item in prod.sandbox.resources() if item["urn"].endswith("::secrets"))
+    # docs/runbooks/keys.md, "A secret that is there already"
+    flags = ["--parent", f"above={parent}", "--protect=false", "--generate-code=false", "--yes", "-s", "prod"]
+    (prod.sandbox.directory / ".venv").symlink_to(stack_file.ROOT / ".venv")
+    workspace = stack.workspace
+    workspace.pulumi_command.run(
+        ["import", "azure-native:keyvault:Secret", "secrets-model-hub-token", kept.id, *flags],
+        str(prod.sandbox.directory),
+        workspace.env_vars,
+    )
+    assert prod.up().touched()["secrets-model-hub-token"] is Change.UPDATE
+    assert prod.preview().touched() == {}
+
+
 def test_destroy_is_refused_until_somebody_unprotects(prod: Life) -> None:
     refused, unprotect, destroy = steps_of(prod.plan())[-3:]
     assert [step.name for step in (refused, unprotect, destroy)] == ["guard", "unprotect", "destroy"]
@@ -68,3 +98,13 @@ def test_destroy_is_refused_until_somebody_unprotects(prod: Life) -> None:
     unprotect.run(prod.sandbox, lambda _: None)
     destroy.run(prod.sandbox, lambda _: None)
     assert prod.azure.resources == {}
+
+
+def test_a_dev_stack_that_becomes_prod_keeps_its_vaults_retention(open_life: Callable[[str], Life]) -> None:
+    life = open_life("dev")
+    life.up()
+    life.edit(lambda settings: settings.update(environment="prod"))
+    assert life.up().touched()["secrets-vault"] is Change.UPDATE
+    (vault,) = life.azure.of_type("keyvault:Vault")
+    assert vault.properties["properties"]["softDeleteRetentionInDays"] == 7
+    assert vault.properties["properties"]["enablePurgeProtection"] is True

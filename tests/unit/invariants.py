@@ -59,7 +59,8 @@ def what_holds_data_is_protected(recording: Recording, plan: AzurePlan) -> Itera
         kind = resource.type.removeprefix("azure-native:")
         if plan.protect and kind in HOLDS_DATA and not resource.protect:
             yield f"{kind} {resource.name} is not protected in {plan.stack}"
-        if not plan.protect and (resource.protect or resource.retain_on_delete):
+        stays_behind = resource.retain_on_delete and not resource.deleted_with
+        if not plan.protect and (resource.protect or stays_behind):
             yield f"{kind} {resource.name} can't be destroyed in {plan.stack}"
 
 

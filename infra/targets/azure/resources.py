@@ -173,16 +173,13 @@ def _gateway(plan: AzurePlan, base: _Base) -> Gateway:
             scope=base.scope,
             gateway=plan.gateway,
             subnet_id=base.network.subnet_ids.get(Segment.GATEWAY),
-            identity_id=base.secrets.gateway_identity_id,
-            identity_client_id=base.secrets.gateway_identity_client_id,
-            backend_key_secret_uri=base.secrets.backend_key_secret_uri,
             backend_key=pulumi.Config(plan.project).require_secret(Secret.BACKEND_KEY.key),
             insights_id=base.monitoring.insights_id,
             insights_connection_string=base.monitoring.insights_connection_string,
             workspace_id=base.monitoring.workspace_id,
             endpoint_subnet_id=base.network.subnet_ids[Segment.ENDPOINTS],
             gateway_zone_id=base.zone_ids.get(PrivateLink.GATEWAY),
-            ready_after=[*base.secrets.ready, *base.store.ready],
+            endpoint_after=[*base.secrets.ready, *base.store.ready],
         ),
     )
 

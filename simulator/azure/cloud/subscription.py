@@ -109,6 +109,7 @@ class Cloud:
             try:
                 running.fault = fault_injection.apply(running.op, (running.op.name, request.logical_name))
                 running.op.run_command = running.fault.run_command
+                running.op.role_delay_s = running.fault.role_delay_s
                 self._accept(running)
             except (ArmError, PlainError) as error:
                 running.close(state, "failed", error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from simulator.azure.errors import ArmError
+from simulator.azure.fault_injection import rights
 from simulator.azure.fault_injection.outcome import InjectedFault
 from simulator.azure.faults import (
     CapacityCode,
@@ -15,6 +16,7 @@ from simulator.azure.faults import (
     SlowFault,
     SubnetLinkFault,
     ThrottleFault,
+    TrustedLaunchFault,
     load,
     matching,
 )
@@ -32,7 +34,7 @@ def apply(op: Op, names: tuple[str, ...]) -> InjectedFault:
     """
     plan = load()
     op.state.quota["*"] = dict(plan.quota)
-    injected = InjectedFault()
+    injected = InjectedFault(refusal=rights.refusal(op, plan.subscription), role_delay_s=plan.subscription.role_delay_s)
     for fault in matching(plan, op.state.fault_uses, op.kind, op.key, names):
         refusal = _refusal(op, fault)
         if refusal is not None and injected.refusal is None:
@@ -66,6 +68,13 @@ def _refusal(op: Op, fault: Fault) -> ArmError | None:
             429,
             "TooManyRequests",
             f"The request is being throttled; retry after {fault.retry_after_s} seconds.",
+        )
+    if isinstance(fault, TrustedLaunchFault) and dig(op.inputs, "securityProfile.securityType") == "TrustedLaunch":
+        return ArmError(
+            400,
+            "BadRequest",
+            "Use of TrustedLaunch setting is not supported for the provided image. Please select Trusted Launch "
+            "Supported Gen2 OS Image. For more information, see https://aka.ms/TrustedLaunch-FAQ.",
         )
     return None
 

@@ -18,3 +18,4 @@ class InjectedFault:
     failure: ArmError | None = None  # it is, and fails afterwards
     delay_s: float = 0.0
     run_command: RunCommandFault | None = None
+    role_delay_s: float = 0.0

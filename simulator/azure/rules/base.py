@@ -42,6 +42,7 @@ class Op:
     old_inputs: dict[str, Any] = field(default_factory=dict)
     run_command: RunCommandFault | None = None
     link_stays_s: float = 0.0  # of a deleted gateway, to its delegated subnet
+    role_delay_s: float = 0.0
     extra_refs: list[str] = field(default_factory=list)
     notes: dict[str, Any] = field(default_factory=dict)
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from simulator.azure.errors import bad_request, conflict
 from simulator.azure.rules.base import Op, Rules, imitates
 from simulator.azure.state.redaction import derived
-from simulator.azure.state.store import Resource, State
+from simulator.azure.state.store import Resource
 
 GUID: Final = re.compile(r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$", re.IGNORECASE)
 
@@ -82,10 +82,12 @@ def _key(scope: Any, principal: Any, role: Any) -> tuple[str, str, str]:
     return str(scope).strip("/").lower(), str(principal).lower(), _role(str(role))
 
 
-def holds_role(state: State, principal: str, scope_id: str, roles: frozenset[str]) -> bool:
-    """Has the principal one of these roles at the scope or above it?"""
+def holds_role(op: Op, principal: str, scope_id: str, roles: frozenset[str]) -> bool:
+    """Has the principal one of these roles at the scope or above it, for so long that it counts?"""
     scope = scope_id.strip("/").lower()
-    for assignment in state.of_type("authorization:RoleAssignment"):
+    for assignment in op.state.of_type("authorization:RoleAssignment"):
+        if assignment.created > op.now - op.role_delay_s:
+            continue
         at, who, role = _triple(assignment)
         if who == principal.lower() and role in roles and (scope == at or scope.startswith(f"{at}/")):
             return True

@@ -16,6 +16,9 @@ from simulator.azure.state.store import Deleted, Resource
 from simulator.plugin.values import dig, fill
 
 DAY_S: Final = 86_400.0
+_DAYS: Final = 90
+_MOST_TAGS: Final = 15
+_RETENTION_STAYS: Final = 'The property "softDeleteRetentionInDays" has been set already and it can\'t be modified.'
 _IRREVERSIBLE: Final = (
     'The property "enablePurgeProtection" cannot be set to false. Enabling the purge protection for a vault is an '
     "irreversible action."
@@ -63,6 +66,9 @@ class Vault(Rules):
                 "BadRequest",
                 _IRREVERSIBLE,
             )
+        kept = dig(before, "properties.softDeleteRetentionInDays", _DAYS)
+        if dig(op.inputs, "properties.softDeleteRetentionInDays", _DAYS) != kept:
+            raise bad_request("BadRequest", _RETENTION_STAYS)
         self._require_shape(op)
 
     def outputs(self, op: Op, outputs: dict[str, Any]) -> None:
@@ -72,7 +78,7 @@ class Vault(Rules):
                 "vaultUri": f"https://{op.name.lower()}.vault.azure.net/",
                 "provisioningState": "Succeeded",
                 "enableSoftDelete": True,
-                "softDeleteRetentionInDays": 90,
+                "softDeleteRetentionInDays": _DAYS,
                 "enableRbacAuthorization": False,
                 "enabledForDeployment": False,
                 "publicNetworkAccess": "Enabled",
@@ -133,6 +139,8 @@ class Secret(Rules):
     typical_seconds = 3.0
 
     def create(self, op: Op) -> None:
+        if len(op.inputs.get("tags") or {}) > _MOST_TAGS:
+            raise bad_request("BadParameter", f"A secret takes at most {_MOST_TAGS} tags.")
         for item in op.state.deleted:
             if item.id.lower() == op.id.lower() and item.purge_at > op.now:
                 raise conflict(

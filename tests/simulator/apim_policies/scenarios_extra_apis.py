@@ -77,6 +77,16 @@ async def bearer_tokens_are_keys(make: Make) -> None:
 
 
 @scenario
+async def bearer_is_a_word_in_any_case_with_blanks_behind(make: Make) -> None:
+    for said in (f"bearer {KEY}", f"BEARER {KEY}", f"Bearer   {KEY}"):
+        got = await make().ask("/bearer/v1/models", say=None, key=None, headers={"Authorization": said})
+        assert got.status == 200, said
+    for said in (f"bearer{KEY}", f"not bearer {KEY}"):
+        got = await make().ask("/bearer/v1/models", say=None, key=None, headers={"Authorization": said})
+        assert_refused(got, 401, ErrorType.AUTHENTICATION, "invalid_api_key")
+
+
+@scenario
 async def an_extra_api_that_leads_nowhere_says_so(make: Make) -> None:
     lab = make()
     lab.broken_inside = BackendFault("BackendConnectionFailure")

@@ -12,11 +12,20 @@ EXAMPLES = sorted((Path(faults.__file__).parents[1] / "examples").glob("*.yaml")
 
 
 def test_there_is_one_for_each_fault_of_the_runbook() -> None:
-    assert [path.stem for path in EXAMPLES] == ["busy", "no-capacity", "node-does-not-serve", "quota"]
+    assert [path.stem for path in EXAMPLES] == [
+        "busy",
+        "fresh-subscription",
+        "no-capacity",
+        "no-rights",
+        "no-trusted-launch",
+        "node-does-not-serve",
+        "quota",
+    ]
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_is_valid_and_says_what_it_does(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert text.startswith("# ")
-    assert len(faults.load(text).faults) == 1
+    plan = faults.load(text)
+    assert len(plan.faults) + (plan.subscription != faults.Subscription()) == 1

@@ -72,6 +72,73 @@ def test_throttle(azure):
         b.group(azure)
 
 
+def test_an_image_without_the_mark_refuses_trusted_launch_and_takes_a_standard_vm(azure):
+    b.group(azure)
+    network = b.vnet(azure)
+    azure.set_faults(faults({"kind": "trusted_launch"}))
+    with pytest.raises(RefusedError, match=r'400 Code="BadRequest" Message="Use of TrustedLaunch setting is not'):
+        b.vm(azure, b.nic(azure, network), securityProfile={"securityType": "TrustedLaunch"})
+    assert b.vm(azure, b.nic(azure, network, "other"), "node-2").id
+
+
+NOT_REGISTERED = r"MissingSubscriptionRegistration.*not registered to use namespace 'Microsoft\.{}'"
+
+
+def test_nobody_registers_the_provider_that_a_subnet_is_lent_to(azure):
+    azure.set_faults({"subscription": {"unregistered": ["Microsoft.Web", "Microsoft.Compute"]}})
+    b.group(azure)
+    lent = b.subnet("gateway", "10.0.1.0/24", delegations=[{"name": "g", "serviceName": "Microsoft.Web/serverFarms"}])
+    with pytest.raises(RefusedError, match=NOT_REGISTERED.format("Web")):
+        b.vnet(azure, lent)
+    assert b.disk(azure).id, "the provider registers what it calls itself"
+
+
+def test_who_may_not_register_gets_nothing_of_a_provider(azure):
+    azure.set_faults({"subscription": {"unregistered": ["Microsoft.Compute"], "may_register": False}})
+    b.group(azure)
+    with pytest.raises(RefusedError, match=NOT_REGISTERED.format("Compute")):
+        b.disk(azure)
+    assert b.vnet(azure).id
+
+
+def test_who_may_not_assign_roles_is_told_which_right_is_missing(azure):
+    b.group(azure)
+    vault = b.vault(azure)
+    role = {
+        "scope": vault.id,
+        "principalId": "aaaaaaaa-0000-4000-8000-000000000001",
+        "roleDefinitionId": "/providers/Microsoft.Authorization/roleDefinitions/4633458b-17de-408a-b874-0445c86b69e6",
+    }
+    azure.set_faults({"subscription": {"may_assign_roles": False}})
+    words = r"AuthorizationFailed.*perform action 'Microsoft.Authorization/roleAssignments/write' over scope"
+    with pytest.raises(RefusedError, match=words):
+        azure.create("authorization:RoleAssignment", "reader", role)
+    azure.set_faults({})
+    made = azure.create("authorization:RoleAssignment", "reader", role)
+    azure.set_faults({"subscription": {"may_assign_roles": False}})
+    with pytest.raises(RefusedError, match=r"roleAssignments/delete"):
+        azure.delete(made)
+
+
+def test_a_role_counts_later_than_it_is_assigned(azure):
+    b.group(azure)
+    vault = b.vault(azure)
+    uri = b.secret(azure).outputs["properties"]["secretUri"]
+    service = b.gateway(azure, identity={"type": "SystemAssigned"})
+    role = {
+        "scope": vault.id,
+        "principalId": service.outputs["identity"]["principalId"],
+        "roleDefinitionId": "/providers/Microsoft.Authorization/roleDefinitions/4633458b-17de-408a-b874-0445c86b69e6",
+    }
+    azure.create("authorization:RoleAssignment", "reader", role)
+    body = b.in_gateway(namedValueId="key", displayName="key", secret=True, keyVault={"secretIdentifier": uri})
+    azure.set_faults({"subscription": {"role_delay_s": 600}})
+    with pytest.raises(RefusedError, match=r"may not get secrets"):
+        azure.create("apimanagement:NamedValue", "key", body)
+    azure.set_faults({})
+    assert azure.create("apimanagement:NamedValue", "key", body).id
+
+
 def test_partial_and_own_message(azure):
     azure.set_faults(faults({"kind": "partial", "code": "Boom", "message": "The rack is on fire."}))
     with pytest.raises(PartialError, match=r'Code="Boom" Message="The rack is on fire."'):
@@ -125,8 +192,9 @@ def test_a_wrong_file_stops_every_operation_with_its_sentence(azure):
             "faults[0].dely: is not a known key; did you mean delay_s? allowed: delay_s, kind, match",
         ),
         ("faults: [{kind: capacity, code: Full}]", "faults[0].code: 'Full' is not allowed; allowed: 'SkuNotAvailable'"),
+        ("subscription: {may_assign_rolls: false}", "subscription.may_assign_rolls: is not a known key; did you mean"),
         ("quota: {cores: -5}", "quota.cores: -5 must be 0 or more: vCPU limits"),
-        ("[1, 2]\n", "a fault file is a mapping with the keys 'faults' and 'quota'"),
+        ("[1, 2]\n", "a fault file is a mapping with the keys 'faults', 'quota' and 'subscription'"),
         ("faults: [\n", "line 2 is not YAML"),
         ("/nowhere/faults.yaml", "/nowhere/faults.yaml: the fault file cannot be read (No such file or directory)"),
     ],

@@ -22,8 +22,6 @@ SERVICE, SUBSCRIPTION = "apimanagement:ApiManagementService", "apimanagement:Sub
 COMBINATIONS = [(facts.tier, inbound) for facts in GATEWAY_TIERS.values() for inbound in facts.inbound]
 CLASSIC = (GatewayTier.DEVELOPER, GatewayTier.PREMIUM)
 VNET = arm_id("Microsoft.Network/virtualNetworks", "vnet")
-IDENTITY = arm_id("Microsoft.ManagedIdentity/userAssignedIdentities", "gateway")
-KEY_URI = "https://vault.vault.azure.net/secrets/backend-key"
 PRIVATE_ADDRESS = "10.0.1.4"
 TWO_PRODUCTS: dict[str, Any] = {
     "small": {"display_name": "Small", "subscriptions": ["web", "app"], "requests_per_minute": 7, "published": False},
@@ -51,16 +49,13 @@ def build(
             "scope": scope(built),
             "gateway": built.gateway,
             "subnet_id": f"{VNET}/subnets/gateway",
-            "identity_id": IDENTITY,
-            "identity_client_id": "client-id",
-            "backend_key_secret_uri": KEY_URI,
             "backend_key": secret("backend-key"),
             "insights_id": arm_id("Microsoft.Insights/components", "insights"),
             "insights_connection_string": secret("insights"),
             "workspace_id": arm_id("Microsoft.OperationalInsights/workspaces", "logs"),
             "endpoint_subnet_id": f"{VNET}/subnets/endpoints",
             "gateway_zone_id": arm_id("Microsoft.Network/privateDnsZones", "privatelink.azure-api.net"),
-            "ready_after": [ready],
+            "endpoint_after": [ready],
             **changes,
         }
         gateway = Gateway("gateway", GatewayArgs(**args))

@@ -9,7 +9,7 @@ import pytest
 
 from components import queries
 from components.alert_rules import alerts, workbook
-from components.alerts import Alerts, AlertsArgs
+from components.alerts import Alerts, AlertsArgs, window
 from gateway_policies.entities import Entity
 from infra.reports import openapi_doc
 from tests.unit.builders import arm_id, plan, scope
@@ -42,11 +42,17 @@ def test_the_workbook_asks_the_queries_that_lie_beside_it() -> None:
 def test_the_workbook_shows_one_time_range_and_belongs_to_the_workspace(preview: bool) -> None:
     made = build(preview).one(WORKBOOK)
     assert uuid.UUID(made["resourceName"])
-    assert (made["sourceId"], made["category"], made["kind"]) == (WORKSPACE, "workbook", "shared")
+    assert (made["sourceId"], made["category"], made["kind"]) == (WORKSPACE.lower(), "workbook", "shared")
+    assert made["tags"]["hidden-title"] == made["displayName"]
     assert json.loads(made["serializedData"])["version"] == "Notebook/1.0"
     for content in items().values():
         if "query" in content:
             assert content["timeContextFromParameter"] == "TimeRange"
+
+
+@pytest.mark.parametrize(("minutes", "written"), [(15, "PT15M"), (60, "PT1H"), (90, "PT1H30M")])
+def test_a_window_is_written_as_azure_gives_it_back(minutes: int, written: str) -> None:
+    assert window(minutes) == written
 
 
 def test_every_alert_asks_a_query_and_fires_on_the_first_row(preview: bool) -> None:
@@ -62,7 +68,7 @@ def test_every_alert_asks_a_query_and_fires_on_the_first_row(preview: bool) -> N
             "GreaterThan",
             0,
         )
-        assert rule["windowSize"] == f"PT{alert.minutes}M"
+        assert rule["windowSize"] == window(alert.minutes)
         assert rule["severity"] == alert.severity
         assert rule["scopes"] == [WORKSPACE]
 
@@ -96,6 +102,12 @@ def test_queries_ask_for_our_api_and_our_operations_by_their_own_names(name: str
     operations = {o["operationId"] for path in openapi_doc.document()["paths"].values() for o in path.values()}
     if "OperationId" in text:
         assert any(f'"{operation}"' in text for operation in operations)
+
+
+@pytest.mark.parametrize("name", queries.names())
+def test_queries_work_before_the_first_metric(name: str) -> None:
+    text = queries.query(name)
+    assert text.count("AppMetrics") == text.count("union isfuzzy=true AppMetrics, (datatable(")
 
 
 def test_the_metrics_that_are_asked_for_are_those_that_the_policy_writes() -> None:

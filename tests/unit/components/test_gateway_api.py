@@ -7,7 +7,8 @@ from components.gateway.api import openapi_document
 from gateway_policies import render as policies
 from huddle.wrapper.routes import Route, resolve
 from tests.unit.builders import plan
-from tests.unit.components.gateway_program import KEY_URI, build, standard
+from tests.unit.components.gateway_program import build, standard, written
+from tests.unit.recording import CANARY, assert_no_canary_outside_secrets
 
 # --- Nodes
 
@@ -167,10 +168,15 @@ def test_the_policy_comes_after_everything_that_it_names() -> None:
         assert recording.waits_for(policy, named)
 
 
-def test_the_backend_key_stays_in_the_vault_and_follows_rotation() -> None:
-    recording = standard()
+def test_the_backend_key_goes_by_value_and_secret_so_that_the_same_up_changes_nodes_and_gateway(preview: bool) -> None:
+    recording = standard(preview)
     key = recording.one("apimanagement:NamedValue", "backend-key")
-    assert key["keyVault"] == {"secretIdentifier": KEY_URI, "identityClientId": "client-id"}
-    assert key["secret"] is True
-    assert key["value"] is None
-    assert recording.waits_for(key, recording.one("network:PublicIPPrefix")), "the role assignment may come too late"
+    assert (key["keyVault"], key["value"], key["secret"]) == (None, f"{CANARY}-backend-key", True)
+    assert key.secret_paths == {"value"}
+    assert_no_canary_outside_secrets(recording)
+
+
+def test_nothing_but_the_gateway_itself_is_waited_for_before_it_is_filled() -> None:
+    recording = standard()
+    other = recording.one("network:PublicIPPrefix")
+    assert not any(recording.waits_for(resource, other) for resource in written(recording))

@@ -44,6 +44,7 @@ def test_both_keys_of_every_subscription_are_in_the_vault_and_secret(preview: bo
 def test_they_go_down_with_their_vault() -> None:
     vault, *kept = build().of("keyvault:Secret")
     assert {resource.deleted_with for resource in kept} == {vault.urn}
+    assert all(resource.retain_on_delete for resource in kept)
 
 
 @given(SLUG, SLUG, SLUG)

@@ -2,9 +2,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pulumi
 import pytest
 
-from components.gateway.internal_dns import zone_names
+from components.gateway.internal_dns import known_addresses, zone_names
 from plan.azure_facts import GATEWAY_TIERS
 from plan.vocabulary import GatewayInbound, GatewayTier
 from tests.unit.azure_outputs import CALLS
@@ -12,7 +13,6 @@ from tests.unit.builders import plan
 from tests.unit.components.gateway_program import (
     CLASSIC,
     COMBINATIONS,
-    IDENTITY,
     PRIVATE_ADDRESS,
     SERVICE,
     SUBSCRIPTION,
@@ -22,7 +22,7 @@ from tests.unit.components.gateway_program import (
     recorded,
     written,
 )
-from tests.unit.recording import CANARY, Recording, assert_no_canary_outside_secrets
+from tests.unit.recording import Recording, assert_no_canary_outside_secrets
 
 # --- The service
 
@@ -35,7 +35,7 @@ def test_every_tier_and_way_in_makes_a_whole_gateway(tier: GatewayTier, inbound:
     assert service["sku"] == {"name": tier.value, "capacity": 1}
     assert service["virtualNetworkType"] == ("Internal" if inbound is GatewayInbound.INTERNAL else "External")
     assert service["virtualNetworkConfiguration.subnetResourceId"] == f"{VNET}/subnets/gateway"
-    assert service["identity"] == {"type": "UserAssigned", "userAssignedIdentities": {IDENTITY: {}}}
+    assert service["identity"] == {"type": "None"}
     assert service["publicNetworkAccess"] == "Enabled"
     assert (service["developerPortalStatus"], service["legacyPortalStatus"]) == ("Enabled", "Disabled")
     timeout = GATEWAY_TIERS[tier].create_timeout
@@ -142,14 +142,6 @@ def test_an_existing_service_keeps_its_own_diagnostics_and_logs() -> None:
     assert recording.one("apimanagement:ApiDiagnostic")["apiId"] == "dev-openai"
 
 
-def test_an_existing_service_gets_the_backend_key_by_value_and_secret(preview: bool) -> None:
-    recording = in_contoso(preview)
-    key = recording.one("apimanagement:NamedValue", "backend-key")
-    assert (key["keyVault"], key["value"], key["secret"]) == (None, f"{CANARY}-backend-key", True)
-    assert key.secret_paths == {"value"}
-    assert_no_canary_outside_secrets(recording)
-
-
 @pytest.mark.parametrize(
     ("tier", "hosts"),
     [
@@ -175,6 +167,19 @@ def test_an_internal_gateways_names_resolve_to_its_address(tier: GatewayTier, ho
     for link in recording.of("privatedns:VirtualNetworkLink"):
         assert link["virtualNetwork.id"] == VNET
     assert not any(recording.waits_for(resource, records[0]) for resource in written(recording))
+
+
+def test_the_stack_file_may_say_the_gateways_address() -> None:
+    gateway = {"tier": "PremiumV2", "inbound": "internal", "private_address": "10.0.1.9"}
+    record = build(plan(gateway=gateway)).one("privatedns:PrivateRecordSet")
+    assert record["aRecords"] == [{"ipv4Address": "10.0.1.9"}]
+
+
+@pytest.mark.parametrize("told", [None, []])
+def test_an_address_that_nobody_says_is_told_with_the_key_to_set(told: list[str] | None) -> None:
+    assert known_addresses(told, "10.0.1.9", "ours") == ["10.0.1.9"]
+    with pytest.raises(pulumi.RunError, match=r"ours and does not tell its private address.*gateway\.private_address"):
+        known_addresses(told, None, "ours")
 
 
 def test_no_zone_hides_other_peoples_gateways() -> None:

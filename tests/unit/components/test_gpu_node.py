@@ -129,6 +129,8 @@ def test_nobody_logs_in_with_a_password_and_nothing_upgrades_itself() -> None:
 
 
 def test_driver_modules_load_because_secure_boot_is_off_and_that_is_stated() -> None:
+    standard = build(plan(nodes={"image": {"version": "24.04.2026072901", "security": "standard"}}))
+    assert vm(standard)["securityProfile"] is None, "the word Standard needs a feature of the subscription"
     assert vm(dev())["securityProfile"] == {
         "securityType": "TrustedLaunch",
         "uefiSettings": {"secureBootEnabled": False, "vTpmEnabled": True},

@@ -164,6 +164,38 @@ def test_a_subnet_that_bastion_needs_exists_only_with_bastion() -> None:
     assert recording.exports["subnet-bastion"].endswith("/virtualNetworks/huddleai-dev-vnet/subnets/AzureBastionSubnet")
 
 
+ANY, VNET_TAG = "*", "VirtualNetwork"
+BASTION_RULES = {
+    # Microsoft's table of 2026-02-24 (docs/facts/azure.md#bastion): direction, source, destination, ports, protocol.
+    ("Inbound", "Internet", ANY, ("443",), "Tcp"),
+    ("Inbound", "GatewayManager", ANY, ("443",), "Tcp"),
+    ("Inbound", "AzureLoadBalancer", ANY, ("443",), "Tcp"),
+    ("Inbound", VNET_TAG, VNET_TAG, ("8080", "5701"), ANY),
+    ("Outbound", ANY, VNET_TAG, ("22", "3389"), ANY),
+    ("Outbound", ANY, "AzureCloud", ("443",), "Tcp"),
+    ("Outbound", VNET_TAG, VNET_TAG, ("8080", "5701"), ANY),
+    ("Outbound", ANY, "Internet", ("80",), ANY),
+}
+
+
+def test_bastions_subnet_has_the_eight_documented_rules_field_by_field() -> None:
+    group = rules(with_bastion().one(NSG, "bastion-nsg"))
+    seen = {
+        (
+            rule["direction"],
+            rule["sourceAddressPrefix"],
+            rule["destinationAddressPrefix"],
+            tuple(rule.get("destinationPortRanges") or [rule["destinationPortRange"]]),
+            rule["protocol"],
+        )
+        for rule in group.values()
+        if rule["access"] == "Allow"
+    }
+    assert seen == BASTION_RULES
+    assert {rule["sourcePortRange"] for rule in group.values()} == {ANY}
+    assert len(group) == len(BASTION_RULES) + 1, "the eight, and the last deny"
+
+
 def test_the_address_that_partners_see_is_fixed_and_comes_from_a_prefix(preview: bool) -> None:
     recording = dev(preview)
     address, prefix, nat = recording.one(ADDRESS), recording.one(PREFIX), recording.one(NAT)

@@ -57,6 +57,14 @@ def test_each_zone_is_linked_to_the_vnet_and_registers_nothing(preview: bool) ->
     assert {resource["location"] for resource in (*recording.of(ZONE), *links.values())} == {"global"}
 
 
+def test_a_zone_has_only_tags_that_azure_keeps_on_it() -> None:
+    tags = {"cost centre": "a", "team:owner": "b", "1st": "c", "plain-one": "d"}
+    args = PrivateDnsArgs(scope=scope(plan(tags=tags)), vnet_id=VNET_ID, zones=ZONES)
+    recording = run_program(lambda: {"zones": dict(PrivateDns("dns", args).zone_ids)})
+    for resource in (*recording.of(ZONE), *recording.of(LINK)):
+        assert set(resource["tags"]) == {"project", "stack", "environment", "owner", "cost-centre", "plain-one"}
+
+
 def test_zone_ids_are_the_zones_own(preview: bool) -> None:
     recording = built(preview)
     for zone in recording.of(ZONE):

@@ -65,6 +65,7 @@ GIVEN: Mapping[str, Mapping[str, Any]] = {
         "gateway.existing": {"id": arm_id("Microsoft.ApiManagement/service", "ours"), "subnet": "10.9.0.0/24"}
     },
     "gateway.public_access": {"gateway.inbound": "private-endpoint"},
+    "gateway.private_address": {"gateway.tier": "PremiumV2", "gateway.inbound": "internal"},
     "gateway.drain": TWO_NODES,
     "gateway.affinity": TWO_NODES,
     "gateway.pool.*.weight": TWO_NODES | {"gateway.pool": {"1": {}}},
@@ -85,6 +86,7 @@ OTHER: Mapping[str, Any] = {
     "network.bastion_subnet": "10.0.11.0/26",
     "nodes.size": "Standard_NC80adis_H100_v5",
     "nodes.zone": "2",
+    "gateway.private_address": "10.0.1.9",
     "nodes.image.publisher": "other",
     "nodes.image.offer": "other",
     "nodes.image.sku": "2204",

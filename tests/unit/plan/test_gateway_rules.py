@@ -108,6 +108,23 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
         "gateway.inbound",
         "is the business of the owner of gateway.existing; remove it",
     ),
+    ({"private_address": "10.0.1.4"}, "gateway.private_address", "is for `gateway.inbound: internal` only; remove it"),
+    (
+        {"tier": "PremiumV2", "inbound": "internal", "private_address": "10.0.2.4"},
+        "gateway.private_address",
+        "10.0.2.4 is not in network.gateway_subnet 10.0.1.0/24",
+    ),
+    ({"private_address": "10.0.1"}, "gateway.private_address", "IPv4 address"),
+    (
+        {"inbound": "private-endpoint", "public_access": "disabled", "bearer_api": True},
+        "gateway.bearer_api",
+        "needs a gateway that reaches itself by its name, which is unproven with `public_access: disabled`; use the",
+    ),
+    (
+        {"tier": "PremiumV2", "inbound": "internal", "bearer_api": True},
+        "gateway.bearer_api",
+        "unproven with `inbound: internal`",
+    ),
     (
         {"existing": {**EXISTING, "subnet": "10.0.0.0/27"}},
         "gateway.existing.subnet",

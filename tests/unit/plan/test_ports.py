@@ -19,7 +19,8 @@ def allowed(built: AzurePlan) -> set[tuple[Segment | None, Segment | None, str, 
     """What the NSGs let through: source, destination, ports, protocol."""
     return {
         (rule.source, rule.destination, span, rule.protocol)
-        for rules in built.security_rules.values()
+        for zone, rules in built.security_rules.items()
+        if zone is not Segment.BASTION
         for rule in rules
         if rule.access == "Allow"
         for span in rule.ports
@@ -27,12 +28,13 @@ def allowed(built: AzurePlan) -> set[tuple[Segment | None, Segment | None, str, 
 
 
 def promised(built: AzurePlan) -> set[tuple[Segment | None, Segment | None, str, str]]:
-    """What the port table says may reach a subnet of ours, or an Azure service from one."""
+    """What the port table says may reach a subnet of ours, or an Azure service from one; but Bastion's subnet."""
+    own = set(built.security_rules) - {Segment.BASTION}
     return {
         (caller, flow.listener, span, flow.protocol)
         for flow in built.port_table
         for caller in flow.callers
-        if caller is not Segment.LOOPBACK and (flow.listener in built.security_rules or caller in built.security_rules)
+        if caller is not Segment.LOOPBACK and (flow.listener in own or caller in own)
         for span in flow.port_ranges
     }
 
@@ -66,7 +68,7 @@ def test_every_nsg_is_well_formed(changes: dict[str, Any]) -> None:
         assert (last.source, last.destination, last.protocol) == (None, None, "*")
         for rule in others:
             subnet = rule.destination if rule.direction == "Inbound" else rule.source
-            assert subnet is zone
+            assert subnet is zone or zone is Segment.BASTION
             assert rule.ports
             assert len(rule.name) <= 80
             assert len(rule.description) <= 140
@@ -108,7 +110,7 @@ def test_flow_names_and_ports_on_a_node_are_unique(changes: dict[str, Any]) -> N
 def test_nobody_from_the_internet_reaches_a_node(changes: dict[str, Any]) -> None:
     for rule in plan(**changes).security_rules[Segment.NODES]:
         if rule.access == "Allow":
-            assert rule.source in (Segment.GATEWAY, Segment.BASTION, Segment.NODES)
+            assert rule.source in (Segment.GATEWAY, Segment.BASTION, Segment.SHARED_BASTION, Segment.NODES)
 
 
 def test_who_may_call_what_on_a_dev_node() -> None:
@@ -155,16 +157,27 @@ def test_ssh_comes_from_bastion_and_only_where_there_is_one() -> None:
     assert flow_of(plan(), "ssh").loopback_only
     with_bastion = plan(access={"bastion": {"sku": "Standard"}})
     assert rules_of(with_bastion, Segment.NODES)["allow-ssh-from-bastion"].ports == ("22",)
-    assert {name for name in rules_of(with_bastion, Segment.BASTION) if "deny" not in name} == {
-        "allow-bastion-clients-from-internet",
-        "allow-bastion-control-plane-from-gateway-manager",
-        "allow-bastion-probe-from-azure-load-balancer",
-        "allow-bastion-data-plane-from-virtual-network",
-        "allow-remote-shells-to-virtual-network",
-        "allow-azure-to-azure-cloud",
-        "allow-bastion-peers-to-virtual-network",
-        "allow-session-information-to-internet",
-    }
+
+
+def test_the_shared_bastion_comes_from_azures_own_address() -> None:
+    rules = rules_of(plan(access={"bastion": {"sku": "Developer"}}), Segment.NODES).values()
+    assert [(rule.source, rule.ports) for rule in rules if "22" in rule.ports] == [(Segment.SHARED_BASTION, ("22",))]
+    assert Segment.SHARED_BASTION.value == "168.63.129.16"
+
+
+@pytest.mark.parametrize(
+    ("tier", "units", "expected"),
+    [
+        ("Premium", 2, {("Inbound", "Udp", "4290"), ("Inbound", "Tcp", "6380-6383")}),
+        ("Premium", 1, set()),
+        ("StandardV2", 2, set()),
+    ],
+)
+def test_units_of_a_classic_gateway_talk_to_each_other(tier: str, units: int, expected: set[tuple[str, ...]]) -> None:
+    rules = rules_of(plan(gateway={"tier": tier, "units": units}), Segment.GATEWAY).values()
+    allowed = [rule for rule in rules if rule.access == "Allow"]
+    between = {(rule.direction, rule.protocol, *rule.ports) for rule in allowed if rule.source is rule.destination}
+    assert between == expected
 
 
 def test_a_classic_gateway_has_the_rules_that_azure_demands() -> None:
@@ -202,7 +215,7 @@ def test_nfs_is_open_to_nodes_only_where_models_are_on_azure_files() -> None:
 def test_every_subnet_has_an_nsg_and_every_priority_is_used_somewhere() -> None:
     everything = [
         plan(access={"bastion": {"sku": "Standard"}, "delivery": "ssh"}, serving={"topology": "distributed"}),
-        plan(gateway={"tier": "Premium", "inbound": "public"}),
+        plan(gateway={"tier": "Premium", "inbound": "public", "units": 2}, access={"bastion": {"sku": "Developer"}}),
         plan(gateway={"tier": "Premium", "inbound": "internal"}),
         plan(model_store=FILES),
     ]

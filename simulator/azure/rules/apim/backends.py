@@ -136,6 +136,13 @@ class NamedValue(Entity):
         if vault is None or op.state.get(f"{vault.id}/secrets/{found['name']}") is None:
             raise validation_error(f"the Key Vault secret '{found['name']}' of vault '{found['vault']}' was not found.")
         principal = self._principal(op, reference.get("identityClientId"))
+        firewall = dig(vault.properties, "properties.networkAcls.defaultAction") == "Deny"
+        if firewall and reference.get("identityClientId"):
+            raise bad_request(
+                "ValidationError",
+                f"Access denied to Key Vault {found['vault']}: its firewall is enabled, and behind it only the "
+                "service's system-assigned identity can read, not a user-assigned one.",
+            )
         if not _may_read(op, vault, found["name"], principal):
             raise bad_request(
                 "ValidationError",
@@ -161,7 +168,7 @@ def _may_read(op: Op, vault: Resource, secret: str, principal: str) -> bool:
     """Roles count at the secret itself and above it; access policies only know whole vaults."""
     body = vault.properties.get("properties") or {}
     if body.get("enableRbacAuthorization"):
-        return holds_role(op.state, principal, f"{vault.id}/secrets/{secret}", SECRET_READERS)
+        return holds_role(op, principal, f"{vault.id}/secrets/{secret}", SECRET_READERS)
     return any(
         policy.get("objectId") == principal
         and "get" in {str(item).lower() for item in dig(policy, "permissions.secrets", []) or []}

@@ -160,7 +160,8 @@ class ApiManagementService(Rules):
         if tier != "Consumption":
             outputs["publicIPAddresses"] = ["203.0.113.250"]
             outputs["outboundPublicIPAddresses"] = ["203.0.113.250"]
-        if op.inputs.get("virtualNetworkType") == "Internal":
+        # "Available only for Basic, Standard, Premium and Isolated SKU" (SDK, `private_ip_addresses`).
+        if op.inputs.get("virtualNetworkType") == "Internal" and not v2:
             subnet_id = str(dig(op.inputs, "virtualNetworkConfiguration.subnetResourceId"))
             kept = (op.old.properties if op.old else {}).get("privateIPAddresses")
             outputs["privateIPAddresses"] = kept or [subnets.next_address(op.state, subnet_id)]
@@ -175,7 +176,7 @@ class ApiManagementService(Rules):
         tier = tier_of(op.inputs)
         if MODES.get((tier, str(op.inputs.get("virtualNetworkType")))) is _INJECTED:
             subnet_id = str(dig(op.inputs, "virtualNetworkConfiguration.subnetResourceId"))
-            hole = missing_rule(op.state, subnet_id)
+            hole = missing_rule(op.state, subnet_id, int(dig(op.inputs, "sku.capacity", 1)))
             if hole:
                 return ArmError(
                     200,

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 
 from simulator.azure.errors import ArmError, bad_request
 from simulator.azure.rules.base import Op, Rules, imitates
-from simulator.azure.rules.network import subnets
+from simulator.azure.rules.network import bastion_nsg, subnets
 from simulator.azure.state.redaction import derived
 from simulator.azure.state.store import Resource, State
 from simulator.plugin.values import dig, fill
@@ -62,6 +62,7 @@ class NetworkSecurityGroup(Rules):
                     f"Priority and Direction. Priority: {place[1]}, Direction: {rule.get('direction')}.",
                 )
             seen[place] = str(rule.get("name"))
+        bastion_nsg.require_on_group(op.state, op.id, op.name, op.inputs.get("securityRules") or [])
 
     def delete(self, op: Op) -> None:
         users = op.state.referrers(op.id)

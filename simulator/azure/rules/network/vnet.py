@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from simulator.azure.errors import ArmError, bad_request
 from simulator.azure.rules.base import Op, Rules, imitates
-from simulator.azure.rules.network import references, subnets
+from simulator.azure.rules.network import bastion_nsg, references, subnets
 from simulator.azure.state.redaction import derived
 from simulator.azure.state.store import Resource
 from simulator.plugin.values import dig, fill
@@ -92,6 +92,7 @@ class VirtualNetwork(Rules):
         if not space:
             raise bad_request("MissingAddressSpace", f"Address space is not specified for virtual network {op.name}.")
         subnets.require_fit(space, self._bodies(op), op.id)
+        bastion_nsg.require_on_subnets(op.state, self._bodies(op))
 
     def update(self, op: Op) -> None:
         self.create(op)
@@ -146,6 +147,7 @@ class Subnet(Rules):
         others = [s for s in vnet.properties.get("subnets", []) if str(s["name"]).lower() != op.name.lower()]
         space = [subnets.parse(prefix) for prefix in dig(vnet.properties, "addressSpace.addressPrefixes", [])]
         subnets.require_fit(space, [*others, {**op.inputs, "name": op.name}], vnet.id)
+        bastion_nsg.require_on_subnets(op.state, [{**op.inputs, "name": op.name}])
 
     def update(self, op: Op) -> None:
         self.create(op)

@@ -238,6 +238,23 @@ def test_a_user_assigned_identity_can_read_too(ground):
         ground.create("apimanagement:NamedValue", "s", stranger)
 
 
+def test_behind_the_vaults_firewall_no_user_assigned_identity_reads(ground):
+    identity = ground.create("managedidentity:UserAssignedIdentity", "id", b.in_group(resourceName="id-gateway"))
+    vault = b.vault(ground, networkAcls={"bypass": "AzureServices", "defaultAction": "Deny"})
+    uri = b.secret(ground).outputs["properties"]["secretUri"]
+    both = {"type": "SystemAssigned, UserAssigned", "userAssignedIdentities": [identity.id]}
+    service = b.gateway(ground, identity=both)
+    for number, principal in enumerate((identity.outputs["principalId"], service.outputs["identity"]["principalId"])):
+        role = {"scope": vault.id, "principalId": principal, "roleDefinitionId": READER}
+        ground.create("authorization:RoleAssignment", f"reader-{number}", role)
+    reference = {"secretIdentifier": uri, "identityClientId": identity.outputs["clientId"]}
+    body = b.in_gateway(namedValueId="key", displayName="key", secret=True, keyVault=reference)
+    with pytest.raises(RefusedError, match=r"400.*its firewall is enabled.*not a user-assigned one"):
+        ground.create("apimanagement:NamedValue", "key", body)
+    del reference["identityClientId"]
+    assert ground.create("apimanagement:NamedValue", "key", body).id
+
+
 def test_loggers_and_diagnostics(service):
     with pytest.raises(RefusedError, match=r"Logger with id 'insights' could not be found"):
         service.create(

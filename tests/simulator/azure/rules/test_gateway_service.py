@@ -33,7 +33,7 @@ def test_networks_that_work(ground, tier, kind, prefix, delegation):
     network = b.gateway_network(ground, prefix, delegation, *CLASSIC_RULES)
     made = b.gateway(ground, tier=tier, **b.attached(network, kind))
     assert made.outputs["gatewayUrl"] == "https://apim-test.azure-api.net"
-    assert ("privateIPAddresses" in made.outputs) == (kind == "Internal")
+    assert ("privateIPAddresses" in made.outputs) == (kind == "Internal" and tier in ("Developer", "Premium"))
 
 
 @pytest.mark.parametrize(
@@ -88,6 +88,29 @@ def test_a_deny_above_the_needed_outbound_flow_fails_too(ground):
     network = b.gateway_network(ground, "10.0.2.0/28", None, *CLASSIC_RULES, deny)
     with pytest.raises(PartialError, match=r"outbound port 443 to Storage is blocked"):
         b.gateway(ground, tier="Developer", **b.attached(network, "Internal"))
+
+
+DENY = b.rule("deny", 4096, access="Deny", protocol="*")
+UNITS = (
+    b.rule("cache", 200, sourceAddressPrefix="10.0.2.0/27", destinationPortRange="6380-6383"),
+    b.rule("counters", 210, sourceAddressPrefix="10.0.2.0/27", destinationPortRange="4290", protocol="Udp"),
+)
+
+
+@pytest.mark.parametrize(
+    ("rules", "words"),
+    [(UNITS[1:], "inbound port 6380 from VirtualNetwork"), (UNITS[:1], "inbound port 4290 from VirtualNetwork")],
+)
+def test_units_that_cannot_talk_are_refused(ground, rules, words):
+    network = b.gateway_network(ground, "10.0.2.0/27", None, *CLASSIC_RULES, *rules, DENY)
+    with pytest.raises(PartialError, match=rf"{words} is blocked"):
+        b.gateway(ground, tier="Premium", capacity=2, **b.attached(network, "Internal"))
+
+
+@pytest.mark.parametrize(("units", "rules"), [(2, UNITS), (1, ())])
+def test_units_that_can_talk_or_are_alone(ground, units, rules):
+    network = b.gateway_network(ground, "10.0.2.0/27", None, *CLASSIC_RULES, *rules, DENY)
+    assert b.gateway(ground, tier="Premium", capacity=units, **b.attached(network, "Internal")).id
 
 
 def test_public_access_cannot_be_disabled_at_creation_nor_without_an_endpoint(ground):

@@ -49,6 +49,24 @@ def test_purge_protection(ground):
         portal.purge(ground.cloud.store, "kv-test")
 
 
+def test_a_vaults_retention_stays_as_it_was_made(ground):
+    vault = b.vault(ground, softDeleteRetentionInDays=7)
+    for days in (90, 8, None):
+        with pytest.raises(RefusedError, match=r"has been set already and it can't be modified"):
+            ground.change(vault, properties={**vault.inputs["properties"], "softDeleteRetentionInDays": days})
+    ground.change(vault, properties={**vault.inputs["properties"], "publicNetworkAccess": "Disabled"})
+
+
+def test_a_secret_takes_fifteen_tags(ground):
+    b.vault(ground)
+    made = b.secret(ground)
+    tags = {f"tag-{number}": "x" for number in range(16)}
+    with pytest.raises(RefusedError, match=r"at most 15 tags"):
+        ground.change(made, tags=tags)
+    del tags["tag-0"]
+    assert ground.change(made, tags=tags).outputs["tags"] == tags
+
+
 def test_vault_names_are_global_and_retention_has_bounds(ground):
     b.vault(ground)
     ground.create("resources:ResourceGroup", "two", {"resourceGroupName": "rg-two"})

@@ -7,10 +7,11 @@ from pathlib import Path
 from huddle import registry
 from huddle.errors import Fault, HuddleError, InputError, together
 from infra import targets
-from plan import carried_files, stack_file
+from plan import carried_files, licences, prompt_room, stack_file
 from plan.azure.model import AzurePlan
 from plan.engines import with_engines
 from plan.model import FleetPlan
+from plan.secrets import Secret
 from plan.settings.service import ServiceSettings
 from plan.targets import TARGETS
 
@@ -57,10 +58,19 @@ def plan_of(settings: ServiceSettings, stack: str, root: Path = stack_file.ROOT)
         plan = build(settings, project=stack_file.PROJECT, stack=stack, bases=bases, file=file)
         return with_engines(plan, models, file)
 
-    carried = carried_files.checks(settings.serving, models)
+    carried = [*carried_files.checks(settings.serving, models), *prompt_room.checks(settings, models, file)]
     plan, read, *_ = together([planned, lambda: target.read_files(settings, root, file), *carried])
     complete: FleetPlan = target.complete(plan, read)
     return complete
+
+
+def warnings(plan: FleetPlan, root: Path = stack_file.ROOT) -> list[str]:
+    """What is allowed and probably not meant, a sentence each, that begins with the setting."""
+    models, token = registry.load(), Secret.MODEL_HUB_TOKEN.key
+    found = [*targets.of(plan.target).warnings(plan), *prompt_room.warnings(plan, models)]
+    if f"{stack_file.PROJECT}:{token}" not in stack_file.read(plan.stack, root):
+        found += licences.warnings(plan, models, stack_file.setting_secret(token, plan.stack))
+    return found
 
 
 def main() -> None:

@@ -60,14 +60,13 @@ def stacks(as_json: Json = False) -> None:
 def validate(stack: Stack = "dev", as_json: Json = False) -> None:
     """Check a stack: its file, every rule, and all that `up` would send."""
     plan = program.load_plan(stack)
-    target = targets.of(plan.target)
-    warnings = target.warnings(plan)
+    warnings = program.warnings(plan)
     if as_json:
         _print_json({"faults": [], "warnings": warnings})
         return
     for warning in warnings:
         typer.echo(f"warning: {warning}", err=True)
-    typer.echo(f"{stack_file.label(stack)} is valid: {target.headline(plan)}")
+    typer.echo(f"{stack_file.label(stack)} is valid: {targets.of(plan.target).headline(plan)}")
 
 
 @app.command()

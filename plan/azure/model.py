@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from plan.azure.gateway_model import GatewayPlan
 from plan.azure.names import Names
 from plan.azure.security_rules import NsgRule
-from plan.azure_facts import VmSize
+from plan.azure_facts import SPOT_QUOTA, VmSize
 from plan.azure_network import AddressPlan, PrivateLink
 from plan.model import FleetPlan, Login, StorePlan
 from plan.ports import Flow
@@ -30,6 +30,11 @@ class ComputePlan:
     ssh_public_keys: tuple[str, ...]
     auto_shutdown: AutoShutdown
     ultra_disk: bool
+
+    @property
+    def quota_name(self) -> str:
+        """The vCPU quota that the VMs count against (docs/facts/azure.md#quota-families)."""
+        return SPOT_QUOTA if self.priority is Priority.SPOT else self.size.quota_family
 
     @property
     def login(self) -> Login:

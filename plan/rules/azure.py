@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from plan import ssh_keys
 from plan.azure_facts import (
     DISALLOWED_ADMIN_NAMES,
     PREMIUM_V2_BASELINE_IOPS,
@@ -16,10 +17,10 @@ from plan.azure_facts import (
     max_shares,
 )
 from plan.azure_network import AZURE_RESERVED, BASTION_MIN_PREFIX, conflicts, node_capacity
-from plan.rules import azure_gateway, products, service
+from plan.rules import azure_gateway, azure_places, products, service
 from plan.rules.service import Findings, Known
 from plan.settings.azure import AzureSettings
-from plan.vocabulary import DiskSku, ManagedTag, ModelStoreKind, Priority
+from plan.vocabulary import SERVICE_USER, DiskSku, ManagedTag, ModelStoreKind, Priority
 
 
 def check(settings: AzureSettings, bases: Mapping[str, str], file: str) -> None:
@@ -86,11 +87,6 @@ def _model_store(settings: AzureSettings, _: Known) -> Findings:
             f"{nodes.count} nodes can't share one {store.size_gib} GiB {store.sku} disk; allowed: at most {ceiling} "
             f"(or `model_store.sku: {DiskSku.PREMIUM_V2}` for 15, or `model_store.kind: azure-files`)",
         )
-    if facts.zonal_only and nodes.zone is None:
-        yield (
-            "model_store.sku",
-            f"'{store.sku}' disks live in one zone; set nodes.zone (allowed: 1, 2, 3) or another sku",
-        )
     if not facts.own_performance:
         for key, value in (("iops", store.iops), ("mbps", store.mbps)):
             if value is not None:
@@ -100,9 +96,10 @@ def _model_store(settings: AzureSettings, _: Known) -> Findings:
                     f"{DiskSku.PREMIUM_V2}, {DiskSku.ULTRA}",
                 )
         return
-    for key, value, most in (("iops", store.iops, facts.max_iops), ("mbps", store.mbps, facts.max_mbps)):
+    most_iops = facts.most_iops(store.size_gib)
+    for key, value, most in (("iops", store.iops, most_iops), ("mbps", store.mbps, facts.max_mbps)):
         if value is not None and value > most:
-            yield f"model_store.{key}", f"{value} is too much for {store.sku}; allowed: up to {most}"
+            yield f"model_store.{key}", f"{value} is too much for {store.size_gib} GiB of {store.sku}; allowed: up to {most}"
     iops, mbps = store.iops or PREMIUM_V2_BASELINE_IOPS, store.mbps or PREMIUM_V2_BASELINE_MBPS
     if store.sku is DiskSku.PREMIUM_V2 and mbps > iops * PREMIUM_V2_MBPS_PER_IOPS:
         yield (
@@ -133,10 +130,15 @@ def _tags(settings: AzureSettings, _: Known) -> Findings:
         seen[folded] = name
 
 
-def _admin(settings: AzureSettings, _: Known) -> Findings:
+def _login(settings: AzureSettings, _: Known) -> Findings:
     name = settings.nodes.admin_username
+    if name == SERVICE_USER:
+        yield "nodes.admin_username", f"'{name}' is the user that services run as; choose another, such as azureuser"
     if name in DISALLOWED_ADMIN_NAMES:
         yield "nodes.admin_username", f"'{name}' is a login name that Azure refuses; choose another, such as azureuser"
+    for index, key in enumerate(settings.access.ssh_public_keys):
+        if wrong := ssh_keys.problem(key):
+            yield f"access.ssh_public_keys[{index}]", wrong
 
 
 def _lists(settings: AzureSettings, _: Known) -> Findings:
@@ -152,6 +154,7 @@ def _lists(settings: AzureSettings, _: Known) -> Findings:
 
 RULES: tuple[Callable[[AzureSettings, Known], Findings], ...] = (
     _addresses,
+    *azure_places.RULES,
     *azure_gateway.RULES,
     products.products_and_models,
     products.routes_reach_models,
@@ -163,6 +166,6 @@ RULES: tuple[Callable[[AzureSettings, Known], Findings], ...] = (
     service.ports_apart,
     _access,
     _tags,
-    _admin,
+    _login,
     _lists,
 )

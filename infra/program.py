@@ -64,12 +64,18 @@ def plan_of(settings: ServiceSettings, stack: str, root: Path = stack_file.ROOT)
     return complete
 
 
-def warnings(plan: FleetPlan, root: Path = stack_file.ROOT) -> list[str]:
-    """What is allowed and probably not meant, a sentence each, that begins with the setting."""
-    models, token = registry.load(), Secret.MODEL_HUB_TOKEN.key
-    found = [*targets.of(plan.target).warnings(plan), *prompt_room.warnings(plan, models)]
-    if f"{stack_file.PROJECT}:{token}" not in stack_file.read(plan.stack, root):
-        found += licences.warnings(plan, models, stack_file.setting_secret(token, plan.stack))
+def warnings(stack: str, root: Path = stack_file.ROOT) -> list[str]:
+    """What a stack file may say, and probably does not mean: sentences that begin with the setting.
+
+    Rules need not hold, so that they are told together with what breaks one.
+
+    Raises:
+        InputError: the settings can't be read, or a file that a prompt needs is missing.
+    """
+    settings, models, token = stack_file.load(stack, root), registry.load(), Secret.MODEL_HUB_TOKEN.key
+    found = [*targets.of(settings.target).warnings(settings), *prompt_room.warnings(settings, models)]
+    if f"{stack_file.PROJECT}:{token}" not in stack_file.read(stack, root):
+        found += licences.warnings(settings, models, stack_file.setting_secret(token, stack))
     return found
 
 

@@ -7,16 +7,16 @@ from collections.abc import Iterator
 
 from huddle import shapes
 from huddle.registry import Model, Registry
-from plan.model import FleetPlan
+from plan.settings.service import ServiceSettings
 
 
-def warnings(plan: FleetPlan, registry: Registry, how: str) -> Iterator[str]:
+def warnings(settings: ServiceSettings, registry: Registry, how: str) -> Iterator[str]:
     """A sentence for each model that nodes of a stack without a token for the hub could not fetch.
 
     A model with a digest is left out: it comes from the model store. `how` is the command that sets the token.
     """
-    for name in sorted({served.base for served in plan.serving.models}):
-        model = registry.models[name]
+    served = {one.model.name: one.model for one in registry.served if one.name in settings.serving.models}
+    for name, model in sorted(served.items()):
         if model.gated and model.digest is None:
             other = _nearest(model, registry)
             yield (

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from huddle import shapes
 from huddle.errors import Fault, InputError
 from huddle.registry import Registry
 from huddle.registry.prompts import read_system_prompt
-from plan.model import FleetPlan
 from plan.settings.service import ServiceSettings
 
 CHARACTERS_PER_TOKEN = 4
@@ -55,7 +54,7 @@ def checks(settings: ServiceSettings, registry: Registry, file: str) -> Iterator
                 f"makes {least_tokens(prompt.text)} tokens or more, and {prompt.model} takes {prompt.context}, "
                 "conversation and answer included; shorten it",
             )
-            for prompt in _of_settings(settings, registry)
+            for prompt in _prompts(settings, registry)
             if least_tokens(prompt.text) >= prompt.context
         ]
         if faults:
@@ -64,31 +63,18 @@ def checks(settings: ServiceSettings, registry: Registry, file: str) -> Iterator
     yield refuse
 
 
-def warnings(plan: FleetPlan, registry: Registry) -> Iterator[str]:
-    """A sentence for each prompt that probably takes more than half of its model's context."""
-    models = {model.name: model.system_prompt for model in plan.serving.models}
-    products = [(product.id, product.system_prompt, product.models) for product in plan.products]
-    for prompt in _prompts(models, products, registry):
+def warnings(settings: ServiceSettings, registry: Registry) -> Iterator[str]:
+    """A sentence for each prompt that probably takes more than half of its model's context, and is not refused."""
+    for prompt in _prompts(settings, registry):
         likely = likely_tokens(prompt.text)
-        if likely > prompt.context // 2:
+        if likely > prompt.context // 2 and least_tokens(prompt.text) < prompt.context:
             yield (
                 f"{prompt.key} makes about {likely} tokens, and {prompt.model} takes {prompt.context}, "
                 "conversation and answer included"
             )
 
 
-def _of_settings(settings: ServiceSettings, registry: Registry) -> Iterator[Prompt]:
-    models = {name: placement.system_prompt for name, placement in settings.serving.models.items()}
-    products = [
-        (name, product.system_prompt, product.models or tuple(models))
-        for name, product in settings.gateway.products.items()
-    ]
-    return _prompts(models, products, registry)
-
-
-def _prompts(
-    models: Mapping[str, str | None], products: Iterable[tuple[str, str | None, Iterable[str]]], registry: Registry
-) -> Iterator[Prompt]:
+def _prompts(settings: ServiceSettings, registry: Registry) -> Iterator[Prompt]:
     """The prompts of known models, and of products over the model that leaves least room. Rules refuse unknown ones.
 
     Raises:
@@ -96,16 +82,17 @@ def _prompts(
     """
     known: dict[str, Prompt] = {}
     for served in registry.served:
-        if served.name in models:
-            text = models[served.name]
+        if served.name in settings.serving.models:
+            text = settings.serving.models[served.name].system_prompt
             if text is None:
                 shipped = read_system_prompt(registry, served)
                 text = shipped.text if shipped else ""
             context = served.model.max_model_len or shapes.for_model(served.model).context
             known[served.name] = Prompt(f"serving.models.{served.name}.system_prompt", served.name, text, context)
     yield from known.values()
-    for product, text, wanted in products:
-        behind = [known[model] for model in sorted(set(wanted) & set(known))]
-        if text and behind:
+    for name, product in settings.gateway.products.items():
+        behind = [known[model] for model in sorted(known) if model in (product.models or known)]
+        if product.system_prompt and behind:
             least = min(behind, key=lambda own: own.context - likely_tokens(own.text))
-            yield Prompt(f"gateway.products.{product}.system_prompt", least.model, f"{text}\n{least.text}", least.context)
+            text = f"{product.system_prompt}\n{least.text}"
+            yield Prompt(f"gateway.products.{name}.system_prompt", least.model, text, least.context)

@@ -59,14 +59,30 @@ def stacks(as_json: Json = False) -> None:
 @app.command()
 def validate(stack: Stack = "dev", as_json: Json = False) -> None:
     """Check a stack: its file, every rule, and all that `up` would send."""
-    plan = program.load_plan(stack)
-    warnings = program.warnings(plan)
+    faults: list[dict[str, str]] = []
+    status, verdict = 0, ""
+    try:
+        plan = program.load_plan(stack)
+        verdict = f"{stack_file.label(stack)} is valid: {targets.of(plan.target).headline(plan)}"
+    except InputError as error:
+        faults, status = [vars(fault) for fault in error.faults], edge.say(error)
+    warnings = _warnings(stack)
     if as_json:
-        _print_json({"faults": [], "warnings": warnings})
-        return
-    for warning in warnings:
-        typer.echo(f"warning: {warning}", err=True)
-    typer.echo(f"{stack_file.label(stack)} is valid: {targets.of(plan.target).headline(plan)}")
+        _print_json({"faults": faults, "warnings": warnings})
+    else:
+        for warning in warnings:
+            typer.echo(f"warning: {warning}", err=True)
+        if verdict:
+            typer.echo(verdict)
+    raise typer.Exit(status)
+
+
+def _warnings(stack: str) -> list[str]:
+    """The warnings of a stack whose settings can be read; of another, only its faults are told."""
+    try:
+        return program.warnings(stack)
+    except InputError:
+        return []
 
 
 @app.command()

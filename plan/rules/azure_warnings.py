@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from plan.azure import regions
-from plan.azure.model import AzurePlan
+from plan.settings.azure import AzureSettings
 from plan.vocabulary import BastionSku, Delivery, Environment, Priority
 
 EXAMPLE_KEY_COMMENT = "replace-this-example-key"
@@ -15,58 +15,60 @@ LEAST_DAILY_CAP_GB = 0.023
 """Said to be Azure's least, by no page of Microsoft's: so no refusal (docs/facts/azure.md#daily-cap)."""
 
 
-def of(plan: AzurePlan) -> Iterator[str]:
-    """Every warning of a stack."""
+def of(settings: AzureSettings) -> Iterator[str]:
+    """Every warning of a stack, whether its rules hold or not."""
     for warn in (_size, _spot, _keys, _mail, _ways_in, _daily_cap):
-        yield from warn(plan)
+        yield from warn(settings)
 
 
-def _size(plan: AzurePlan) -> Iterator[str]:
-    size, priced = plan.compute.size.name, regions.SIZES.get(plan.compute.size.name)
-    if priced and plan.location not in priced.names:
+def _size(settings: AzureSettings) -> Iterator[str]:
+    size, region = settings.nodes.size, settings.location
+    priced = regions.SIZES.get(size)
+    if priced and region in regions.REGIONS.names - priced.names:
         yield (
-            f"nodes.size: {size} had no price in {plan.location} on {priced.as_of}, so it is probably not offered there; "
-            f"`az vm list-skus -l {plan.location} --size {size}` tells"
+            f"nodes.size: {size} had no price in {region} on {priced.as_of}, so it is probably not offered there; "
+            f"`az vm list-skus -l {region} --size {size}` tells"
         )
 
 
-def _spot(plan: AzurePlan) -> Iterator[str]:
-    if plan.compute.priority is Priority.SPOT and plan.environment is Environment.PROD:
+def _spot(settings: AzureSettings) -> Iterator[str]:
+    if settings.nodes.priority is Priority.SPOT and settings.environment is Environment.PROD:
         yield "nodes.priority: Azure may evict spot nodes at any time, and environment is prod"
 
 
-def _keys(plan: AzurePlan) -> Iterator[str]:
-    for index, key in enumerate(plan.compute.ssh_public_keys):
+def _keys(settings: AzureSettings) -> Iterator[str]:
+    for index, key in enumerate(settings.access.ssh_public_keys):
         if key.endswith(EXAMPLE_KEY_COMMENT):
             yield f"access.ssh_public_keys[{index}] is the example key; nobody holds it"
 
 
-def _mail(plan: AzurePlan) -> Iterator[str]:
-    found = [("gateway.publisher_email", plan.gateway.publisher_email)] if plan.gateway.existing is None else []
-    found += [("monitoring.alert_emails", address) for address in plan.monitoring.alert_emails]
+def _mail(settings: AzureSettings) -> Iterator[str]:
+    gateway = settings.gateway
+    found = [("gateway.publisher_email", gateway.publisher_email)] if gateway.existing is None else []
+    found += [("monitoring.alert_emails", address) for address in settings.monitoring.alert_emails]
     for key, address in found:
         domain = address.rpartition("@")[2].lower()
-        if domain.endswith(tuple(f".{example}" for example in EXAMPLE_DOMAINS)) or domain in EXAMPLE_DOMAINS:
+        if f".{domain}".endswith(tuple(f".{example}" for example in EXAMPLE_DOMAINS)):
             yield f"{key}: {address} is an example; Azure's notices reach nobody"
 
 
-def _ways_in(plan: AzurePlan) -> Iterator[str]:
-    access = plan.access
-    if access.delivery is Delivery.SSH:
+def _ways_in(settings: AzureSettings) -> Iterator[str]:
+    bastion = settings.access.bastion
+    if settings.access.delivery is Delivery.SSH:  # port 22 is open to the network
         return
-    if plan.jupyter.enabled and not (access.tunnel and access.bastion_sku.can_tunnel):
+    if settings.jupyter.enabled and not (bastion.tunnel and bastion.sku.can_tunnel):
         yield (
             "jupyter.enabled: JupyterLab listens on loopback, and nothing forwards a port to it; "
             "set access.bastion to {sku: Standard, tunnel: true}"
         )
-    if access.bastion_sku is BastionSku.NONE:
+    if bastion.sku is BastionSku.NONE:
         yield (
             "access.ssh_public_keys: nothing lets operators in by SSH; set access.bastion.sku, "
             "or use `az vm run-command invoke`"
         )
 
 
-def _daily_cap(plan: AzurePlan) -> Iterator[str]:
-    cap = plan.monitoring.daily_cap_gb
+def _daily_cap(settings: AzureSettings) -> Iterator[str]:
+    cap = settings.monitoring.daily_cap_gb
     if cap < LEAST_DAILY_CAP_GB:
         yield f"monitoring.daily_cap_gb: {cap:g} is probably too little for Azure, which takes {LEAST_DAILY_CAP_GB} or more"

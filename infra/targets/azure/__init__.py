@@ -75,9 +75,9 @@ def summary(plan: AzurePlan) -> list[tuple[str, str]]:
     return azure_summary.summary(plan)
 
 
-def warnings(plan: AzurePlan) -> list[str]:
-    """What Azure allows and nobody means."""
-    return list(azure_warnings.of(plan))
+def warnings(settings: AzureSettings) -> list[str]:
+    """What is allowed on Azure, and probably not meant."""
+    return list(azure_warnings.of(settings))
 
 
 def estimate(plan: AzurePlan) -> Estimate:

@@ -95,7 +95,9 @@ def parse(text: str | bytes, file: str, same: Callable[[str], str] = str) -> Doc
             raise YamlSourceError(f"its aliases stand for more than {MOST_VALUES:,} values; write out what is meant")
         data = None if node is None else loader.construct_document(node)
     except UnicodeDecodeError as error:
-        raise YamlSourceError(f"it is not UTF-8 text ({error.reason})") from error
+        before = error.object[: error.start]
+        line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
+        raise YamlSourceError(f"it is not UTF-8 text ({error.reason})", line, column) from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         reason = " ".join(part for part in (error.context, error.problem) if part)

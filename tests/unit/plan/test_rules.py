@@ -61,7 +61,12 @@ CASES: list[tuple[dict[str, Any], str, str]] = [
     (
         {"nodes": {"zone": 1}, "model_store": {**V2, "iops": 80_000, "mbps": 2001}},
         "model_store.mbps",
-        "2001 is too much for PremiumV2_LRS; allowed: up to 2000",
+        "2001 is too much for 1024 GiB of PremiumV2_LRS; allowed: up to 2000",
+    ),
+    (
+        {"nodes": {"zone": 1}, "model_store": {**V2, "size_gib": 100, "iops": 80_000}},
+        "model_store.iops",
+        "80000 is too much for 100 GiB of PremiumV2_LRS; allowed: up to 50000",
     ),
     ({"model_store": {**FILES, "iops": 3000}}, "model_store.iops", "'3000' applies to `kind: shared-disk` only"),
     ({"model_store": {"kind": "azure-files"}}, "model_store.sku", "'Premium_LRS' applies to `kind: shared-disk` only"),
@@ -121,6 +126,16 @@ CASES: list[tuple[dict[str, Any], str, str]] = [
         f"'{GUID}' occurs 2 times; list it once",
     ),
     ({"nodes": {"admin_username": "root"}}, "nodes.admin_username", "'root' is a login name that Azure refuses"),
+    (
+        {"nodes": {"admin_username": "huddle"}},
+        "nodes.admin_username",
+        "'huddle' is the user that services run as; choose another",
+    ),
+    (
+        {"access": {"ssh_public_keys": [KEY, "ssh-ed25519 AAAA me"]}},
+        "access.ssh_public_keys[1]",
+        "is cut or damaged; copy the whole line of the .pub file",
+    ),
     ({"tags": {"Project": "x"}}, "tags.Project", "is set by this program on every resource"),
     ({"tags": {"environment": "x"}}, "tags.environment", "is set by this program on every resource"),
     ({"tags": {"Owner": "x"}}, "tags.Owner", "is the same tag as owner (names are compared without case)"),
@@ -214,6 +229,15 @@ def test_nodes_fit_on_the_disk_exactly_up_to_max_shares(sku: DiskSku, size_gib: 
         assert plan(**changes).store.max_shares == max_shares(sku, size_gib)
     else:
         assert f"allowed: at most {max_shares(sku, size_gib)} " in fault(**changes).message
+
+
+@given(size_gib=st.integers(100, 400), iops=st.integers(3000, 100_000))
+def test_premium_v2_iops_follow_its_size(size_gib: int, iops: int) -> None:
+    changes = {"nodes": {"zone": 1, "count": 1}, "model_store": {**V2, "size_gib": size_gib, "iops": iops}}
+    if iops <= min(80_000, 500 * size_gib):
+        assert plan(**changes).store.iops == iops
+    else:
+        assert fault(**changes).key == "model_store.iops"
 
 
 @given(iops=st.none() | st.integers(3000, 80_000), mbps=st.none() | st.integers(125, 2000))

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from plan.vocabulary import DiskSku, GatewayInbound, GatewayTier
+from plan.vocabulary import DiskSku, GatewayInbound, GatewayTier, Priority
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,13 @@ VM_SIZES: Mapping[str, VmSize] = MappingProxyType({size.name: size for size in _
 
 SPOT_QUOTA = "lowPriorityCores"
 """The quota that spot VMs of every size count against (docs/facts/azure.md#quota-families)."""
+
+
+def quota_name(size: VmSize, priority: Priority) -> str:
+    """The vCPU quota that a VM counts against, beside the region's own."""
+    return SPOT_QUOTA if priority is Priority.SPOT else size.quota_family
+
+
 
 # fmt: off
 DISALLOWED_ADMIN_NAMES = frozenset((

@@ -18,6 +18,7 @@ from huddle.errors import Fault, HuddleError, InputError
 from infra import program, targets
 from infra.cli import edge
 from infra.cli import gateway as gateway_cli
+from infra.cli import nodes
 from plan import stack_file
 
 app = typer.Typer(
@@ -30,6 +31,7 @@ Stack = Annotated[str, typer.Option("--stack", "-s", help="Stack name: stacks/Pu
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 app.add_typer(gateway_cli.keys, name="keys")
 app.command()(gateway_cli.products)
+app.command()(nodes.start)
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 EXIT_INTERRUPTED = 130

@@ -69,7 +69,7 @@ class Sandbox:
         document: dict[str, Any] = {}
         if faults is not None:
             document = yaml.safe_load(faults) or {}
-        quota = {plan.compute.size.quota_family: plan.compute.quota_vcpus}
+        quota = {plan.compute.quota_name: plan.compute.quota_vcpus}
         workspace = self.stack.workspace
         workspace.env_vars = {
             **workspace.env_vars,

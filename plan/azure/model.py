@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from plan.azure.gateway_model import GatewayPlan
 from plan.azure.names import Names
 from plan.azure.security_rules import NsgRule
-from plan.azure_facts import SPOT_QUOTA, VmSize
+from plan.azure_facts import VmSize, quota_name
 from plan.azure_network import AddressPlan, PrivateLink
 from plan.model import FleetPlan, Login, StorePlan
 from plan.ports import Flow
@@ -33,8 +33,8 @@ class ComputePlan:
 
     @property
     def quota_name(self) -> str:
-        """The vCPU quota that the VMs count against (docs/facts/azure.md#quota-families)."""
-        return SPOT_QUOTA if self.priority is Priority.SPOT else self.size.quota_family
+        """The vCPU quota that the VMs count against."""
+        return quota_name(self.size, self.priority)
 
     @property
     def login(self) -> Login:

@@ -12,15 +12,15 @@ from plan.azure_facts import (
     PREMIUM_V2_MBPS_PER_IOPS,
     RESERVED_TAG_PREFIXES,
     SHARED_DISKS,
-    SPOT_QUOTA,
     VM_SIZES,
     max_shares,
+    quota_name,
 )
 from plan.azure_network import AZURE_RESERVED, BASTION_MIN_PREFIX, conflicts, node_capacity
 from plan.rules import azure_gateway, azure_places, products, service
 from plan.rules.service import Findings, Known
 from plan.settings.azure import AzureSettings
-from plan.vocabulary import SERVICE_USER, DiskSku, ManagedTag, ModelStoreKind, Priority
+from plan.vocabulary import SERVICE_USER, DiskSku, ManagedTag, ModelStoreKind
 
 
 def check(settings: AzureSettings, bases: Mapping[str, str], file: str) -> None:
@@ -57,7 +57,7 @@ def _size(settings: AzureSettings, _: Known) -> Findings:
         yield "nodes.size", f"'{nodes.size}' is not a GPU size this program knows; allowed: {', '.join(VM_SIZES)}"
         return
     needed = nodes.count * size.vcpus
-    family = SPOT_QUOTA if nodes.priority is Priority.SPOT else size.quota_family
+    family = quota_name(size, nodes.priority)
     if needed > nodes.quota_vcpus:
         yield (
             "nodes.count",

@@ -80,7 +80,9 @@ class Nodes(Section):
     )
     count: int = Field(2, ge=1, le=64, description="Number of nodes.")
     quota_vcpus: int = Field(
-        80, ge=0, description="vCPU quota you were granted for the size's family in this region (vCPUs)."
+        80,
+        ge=0,
+        description="vCPU quota you were granted in this region for the size's family, or lowPriorityCores for `spot`.",
     )
     zone: ZoneNumber | None = Field(None, description="Availability zone, 1-3; none means regional.")
     image: Image = Field(description="The VM image.")

@@ -1,8 +1,9 @@
 """`python -m simulator.azure.arm`: a stand-in for Azure Resource Manager's HTTP api, over the simulated subscription.
 
-Only what `infra keys` and `infra products` ask for: lists of a service's products and subscriptions, their keys, and
-regenerating a key. Anything else is 404 with a text that says so. It listens on loopback and checks no token, because
-none is ever sent there.
+Only what `infra keys`, `infra products` and `infra start` ask for: lists of a service's products and subscriptions,
+their keys, regenerating a key; a VM's power state, starting it, and `deallocate`, which stands for the nightly stop and
+for an eviction. Anything else is 404 with a text that says so. It listens on loopback and checks no token, because none
+is ever sent there.
 """
 
 from __future__ import annotations
@@ -32,6 +33,15 @@ _ACTION: Final = re.compile(
     rf"(?P<id>{_SERVICE}/subscriptions/[^/]+)/(?P<action>listSecrets|regenerate(?P<which>Primary|Secondary)Key)",
     re.IGNORECASE,
 )
+_POWER: Final = re.compile(
+    r"(?P<id>/subscriptions/[^/]+/resourceGroups/[^/]+/providers/Microsoft\.Compute/virtualMachines/[^/]+)/"
+    r"(?P<action>instanceView|start|deallocate)",
+    re.IGNORECASE,
+)
+_OPERATION: Final = re.compile(
+    r"/subscriptions/[^/]+/providers/Microsoft\.Compute/locations/[^/]+/operations/(?P<id>[^/]+)", re.IGNORECASE
+)
+ASYNC_HEADER: Final = "Azure-AsyncOperation"
 _KINDS: Final = {"products": "apimanagement:Product", "subscriptions": "apimanagement:Subscription"}
 
 
@@ -50,6 +60,14 @@ class ArmApi:
                 if found["which"] is None:
                     return 200, self._keys(found["id"])
                 return self._regenerate(found["id"], found["which"].lower())
+            if found := _POWER.fullmatch(path):
+                action = found["action"].lower()
+                if method == "GET" and action == "instanceview":
+                    return 200, self._instance_view(found["id"])
+                if method == "POST" and action != "instanceview":
+                    return 202, self._change_power(found["id"], action)
+            if method == "GET" and (found := _OPERATION.fullmatch(path)):
+                return 200, self._operation(found["id"])
         except ArmError as error:
             return error.status, {"error": {"code": error.code, "message": f"{SIMULATED} {error.message}"}}
         return 404, {"error": {"code": "NotImitated", "message": f"{SIMULATED} {method} {path} is not imitated"}}
@@ -71,6 +89,34 @@ class ArmApi:
         with self._store.transaction() as state:
             _require(state, resource_id).notes[f"{which}Key"] = secrets.token_hex(16)
         return 204, {}
+
+
+    def _instance_view(self, resource_id: str) -> dict[str, Any]:
+        with self._store.reading() as state:
+            power = _require(state, resource_id).notes.get("power", "running")
+        return {"statuses": [{"code": "ProvisioningState/succeeded"}, {"code": f"PowerState/{power}"}]}
+
+    def _change_power(self, resource_id: str, action: str) -> dict[str, Any]:
+        """Begin; the body becomes the header that says where to ask how it goes."""
+        operation = secrets.token_hex(8)
+        with self._store.transaction() as state:
+            vm = _require(state, resource_id)
+            vm.notes |= {"power": "starting" if action == "start" else "deallocated", "operation": operation}
+            location = vm.location
+        subscription = "/".join(resource_id.split("/")[:3])
+        return {ASYNC_HEADER: f"{subscription}/providers/Microsoft.Compute/locations/{location}/operations/{operation}"}
+
+    def _operation(self, operation: str) -> dict[str, Any]:
+        """In progress when asked for the first time, done from then on."""
+        with self._store.transaction() as state:
+            vms = state.of_type("compute:VirtualMachine")
+            vm = next((vm for vm in vms if vm.notes.get("operation") == operation), None)
+            if vm is None:
+                raise ArmError(404, "NotFound", f"There is no operation '{operation}'.")
+            in_progress = vm.notes["power"] == "starting"
+            if in_progress:
+                vm.notes["power"] = "running"
+        return {"status": "InProgress" if in_progress else "Succeeded"}
 
 
 def _require(state: State, resource_id: str) -> Resource:
@@ -96,8 +142,10 @@ def serve(store: Store, port: int = 0, page: int = PAGE) -> ThreadingHTTPServer:
             url = urlsplit(self.path)
             skip = int(parse_qs(url.query).get("$skip", ["0"])[0])
             status, body = api.answer(self.command, url.path, skip)
-            content = b"" if status == 204 else json.dumps(body).encode()
+            content = b"" if status in (202, 204) else json.dumps(body).encode()
             self.send_response(status)
+            if status == 202:
+                self.send_header(ASYNC_HEADER, f"http://{self.headers['Host']}{body[ASYNC_HEADER]}?api-version=1")
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from huddle.errors import InputError
 from infra.cli.main import app
-from infra.operations import arm, power, stack_outputs
+from infra.operations import arm, failures, power, stack_outputs
 from simulator.azure.arm import serve
 from simulator.azure.state.store import Resource, Store
 from tests.unit.infra.test_arm import running
@@ -81,6 +81,13 @@ def test_the_same_as_json(endpoint: str) -> None:
 def test_a_stack_of_an_older_program_is_told_the_next_step() -> None:
     with pytest.raises(InputError, match=r"does not know its nodes' ids yet; run `make up STACK=dev` first"):
         stack_outputs.node_ids({"gateway_id": "x"}, "dev")
+
+
+def test_a_bundle_for_a_node_that_does_not_run_names_the_command() -> None:
+    said = "Code='OperationNotAllowed' Message='Cannot modify extensions in the VM when the VM is not running.'"
+    failure = failures.explain(said, plan())
+    assert failure is not None
+    assert failure.next_step == "Run `infra start -s dev`, then `up` again."
 
 
 def refusing(answers: dict[tuple[str, str], tuple[int, dict[str, Any]]]) -> ThreadingHTTPServer:

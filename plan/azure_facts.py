@@ -67,7 +67,6 @@ def quota_name(size: VmSize, priority: Priority) -> str:
     return SPOT_QUOTA if priority is Priority.SPOT else size.quota_family
 
 
-
 # fmt: off
 DISALLOWED_ADMIN_NAMES = frozenset((
     "1", "123", "a", "actuser", "adm", "admin", "admin1", "admin2", "administrator", "aspnet", "backup", "console",

@@ -41,9 +41,7 @@ def names(root: Path = ROOT) -> list[str]:
     )
 
 
-def load(
-    stack: str, root: Path = ROOT, targets: Targets = TARGETS, *, rehearsed: bool = False
-) -> ServiceSettings:
+def load(stack: str, root: Path = ROOT, targets: Targets = TARGETS, *, rehearsed: bool = False) -> ServiceSettings:
     """Read and check one stack file. A rehearsal brings the secrets that only a person can bring otherwise.
 
     Raises:

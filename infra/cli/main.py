@@ -16,9 +16,8 @@ from rich.console import Console
 from huddle import command_line
 from huddle.errors import Fault, HuddleError, InputError
 from infra import program, targets
-from infra.cli import edge
+from infra.cli import edge, nodes
 from infra.cli import gateway as gateway_cli
-from infra.cli import nodes
 from plan import stack_file
 
 app = typer.Typer(

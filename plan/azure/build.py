@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from huddle.errors import Fault, InputError
-from plan.azure import time_zones
+from plan import azure_time_zones as time_zones
 from plan.azure.gateway_build import gateway_plan
 from plan.azure.model import AccessPlan, AzurePlan, ComputePlan, ModelStorePlan, NetworkPlan
 from plan.azure.names import Names, problem, stable_suffix

@@ -99,7 +99,8 @@ def _model_store(settings: AzureSettings, _: Known) -> Findings:
     most_iops = facts.most_iops(store.size_gib)
     for key, value, most in (("iops", store.iops, most_iops), ("mbps", store.mbps, facts.max_mbps)):
         if value is not None and value > most:
-            yield f"model_store.{key}", f"{value} is too much for {store.size_gib} GiB of {store.sku}; allowed: up to {most}"
+            disk = f"{store.size_gib} GiB of {store.sku}"
+            yield f"model_store.{key}", f"{value} is too much for {disk}; allowed: up to {most}"
     iops, mbps = store.iops or PREMIUM_V2_BASELINE_IOPS, store.mbps or PREMIUM_V2_BASELINE_MBPS
     if store.sku is DiskSku.PREMIUM_V2 and mbps > iops * PREMIUM_V2_MBPS_PER_IOPS:
         yield (

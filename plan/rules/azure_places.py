@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from plan.azure import regions, time_zones
+from plan import azure_regions as regions
+from plan import azure_time_zones as time_zones
 from plan.azure_facts import SHARED_DISKS
 from plan.rules.service import Findings, Known
 from plan.settings.azure import LOCATION_KEY, AzureSettings

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from plan.azure import regions
+from plan import azure_regions as regions
 from plan.settings.azure import AzureSettings
 from plan.vocabulary import BastionSku, Delivery, Environment, Priority
 
 EXAMPLE_KEY_COMMENT = "replace-this-example-key"
 EXAMPLE_DOMAINS = ("example.com", "example.net", "example.org", "example")
 """Mail to these reaches nobody (RFC 2606)."""
-LEAST_DAILY_CAP_GB = 0.023
-"""Said to be Azure's least, by no page of Microsoft's: so no refusal (docs/facts/azure.md#daily-cap)."""
+LITTLE_DAILY_CAP_GB = 0.023
+"""Users report this as Azure's least; no page of Microsoft's does, so less is not refused
+(docs/facts/azure.md#daily-cap).
+"""
 
 
 def of(settings: AzureSettings) -> Iterator[str]:
@@ -70,5 +72,8 @@ def _ways_in(settings: AzureSettings) -> Iterator[str]:
 
 def _daily_cap(settings: AzureSettings) -> Iterator[str]:
     cap = settings.monitoring.daily_cap_gb
-    if cap < LEAST_DAILY_CAP_GB:
-        yield f"monitoring.daily_cap_gb: {cap:g} is probably too little for Azure, which takes {LEAST_DAILY_CAP_GB} or more"
+    if cap < LITTLE_DAILY_CAP_GB:
+        yield (
+            f"monitoring.daily_cap_gb: {cap:g} is probably too little for Azure, which is said to take "
+            f"{LITTLE_DAILY_CAP_GB} or more"
+        )

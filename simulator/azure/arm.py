@@ -90,7 +90,6 @@ class ArmApi:
             _require(state, resource_id).notes[f"{which}Key"] = secrets.token_hex(16)
         return 204, {}
 
-
     def _instance_view(self, resource_id: str) -> dict[str, Any]:
         with self._store.reading() as state:
             power = _require(state, resource_id).notes.get("power", "running")

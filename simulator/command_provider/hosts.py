@@ -1,4 +1,4 @@
-"""Hosts that a rehearsal dials in place of nodes: none is there, nothing runs, and each answers as a good node would."""
+"""Hosts that a rehearsal dials in place of nodes: none is there, nothing runs, each answers as a good node would."""
 
 import base64
 import json
@@ -15,7 +15,7 @@ _SHOWS_ITS_KEY: Final = "ssh-keyscan"
 _KIND: Final = b"ssh-ed25519"
 
 
-def run(command: str, inputs: Mapping[str, Any], automatic: Mapping[str, str], say: Say) -> Result:
+def run(command: str, inputs: Mapping[str, Any], _: Mapping[str, str], say: Say) -> Result:
     """What a node prints: its host key when asked for it, else that it serves."""
     say(f"simulated host {inputs['connection']['host']}: nothing is run")
     if _SHOWS_ITS_KEY in command:

@@ -1,4 +1,4 @@
-"""A stack whose bundles go over SSH lives like the others: its nodes' hosts are simulated, too, and its key is made up."""
+"""A stack whose bundles go over SSH lives like the others: hosts are simulated, too, and its key is made up."""
 
 from __future__ import annotations
 

@@ -85,9 +85,7 @@ def test_a_stack_name_that_azure_could_not_tell_apart_is_refused(name: str) -> N
         load_plan(name)
 
 
-def test_a_refused_stack_hears_of_its_warnings_in_the_same_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refused_stack_hears_of_its_warnings_in_the_same_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     changes = {"environment": "prod", "nodes": {"priority": "spot", "count": 3}}
     root, load, warn = write(tmp_path, changed(**changes)), program.load_plan, program.warnings
     monkeypatch.setattr(program, "load_plan", lambda stack: load(stack, root))

@@ -75,7 +75,9 @@ def test_the_same_as_json(endpoint: str) -> None:
     assert json.loads(told.stdout)["nodes"] == [
         {"name": name, "was": "deallocated", "now": "running", "refusal": None} for name in NODES
     ]
-    assert all(node["was"] == "running" for node in json.loads(CliRunner().invoke(app, ["start", "--json"]).stdout)["nodes"])
+    assert all(
+        node["was"] == "running" for node in json.loads(CliRunner().invoke(app, ["start", "--json"]).stdout)["nodes"]
+    )
 
 
 def test_a_stack_of_an_older_program_is_told_the_next_step() -> None:

@@ -41,7 +41,9 @@ def test_a_prompt_of_a_model_that_fills_its_context_is_refused() -> None:
 def test_a_prompt_of_a_product_is_refused_for_the_model_with_the_least_room() -> None:
     (found,) = refused(**product(FULL))
     assert found.startswith("gateway.products.trial.system_prompt: makes ")
-    assert refused(**product(FULL, models=["hl"]))[0].endswith("hl takes 4096, conversation and answer included; shorten it")
+    assert refused(**product(FULL, models=["hl"]))[0].endswith(
+        "hl takes 4096, conversation and answer included; shorten it"
+    )
 
 
 def test_a_products_prompt_counts_with_the_models_own() -> None:

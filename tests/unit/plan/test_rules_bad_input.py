@@ -101,9 +101,9 @@ def test_everything_that_is_wrong_is_told_in_one_go(tmp_path: Path) -> None:
     root = write(tmp_path, changed(**EVERYTHING_WRONG))
     assert spoken(root).replace(f"{FILE}: ", "").splitlines() == [
         "azure-native:location: 'atlantis' is no Azure region that this program knows; `az account list-locations` "
-        "shows them, eastus2 is one (a region newer than 2026-06-18 belongs in plan/azure/data/regions.yaml)",
-        "nodes.auto_shutdown.timezone: 'W. Europe Standrad Time' is no time zone; did you mean W. Europe Standard Time? "
-        "allowed: a Windows id such as W. Europe Standard Time, or an IANA name such as Europe/Berlin",
+        "shows them, eastus2 is one (a region newer than 2026-06-18 belongs in plan/data/azure_regions.yaml)",
+        "nodes.auto_shutdown.timezone: 'W. Europe Standrad Time' is no time zone; did you mean W. Europe Standard "
+        "Time? allowed: a Windows id such as W. Europe Standard Time, or an IANA name such as Europe/Berlin",
         "nodes.count: 2 x Standard_NC40ads_H100_v5 needs 80 vCPUs of lowPriorityCores, nodes.quota_vcpus is 79; "
         "allowed: at most 1, or raise the quota",
         "model_store.iops: 80000 is too much for 100 GiB of PremiumV2_LRS; allowed: up to 50000",

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plan.azure import regions, time_zones
+from plan import azure_regions as regions
+from plan import azure_time_zones as time_zones
 from plan.azure_facts import VM_SIZES
 from plan.settings.azure import LOCATION_KEY
 from plan.vocabulary import GatewayTier
@@ -51,7 +52,7 @@ def test_a_wrong_region_gives_one_sentence(region: str, expected: str) -> None:
             {"gateway": {"tier": "PremiumV2"}},
             "gateway.tier",
             "'PremiumV2' is not offered in eastus (Microsoft's table of 2026-04-24; a newer one belongs in "
-            "plan/azure/data/regions.yaml); allowed there: StandardV2, Developer, Premium",
+            "plan/data/azure_regions.yaml); allowed there: StandardV2, Developer, Premium",
         ),
         ("qatarcentral", {}, "gateway.tier", "allowed there: Developer, Premium"),
         ("eastus", {"model_store": V2}, "model_store.sku", "set nodes.zone (allowed: 1, 2, 3) or another sku"),

@@ -19,8 +19,13 @@ from plan.vocabulary import GatewayTier, Priority
 from tests.unit.stack_values import FILE, REMOVED, changed, fault, faults, settings, write
 
 STACKS = stack_file.names()
-LAUGHS = "config:\n  a: &a [" + "x," * 9 + "]\n" + "".join(
-    f"  {name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in itertools.pairwise("abcdefgh")
+LAUGHS = (
+    "config:\n  a: &a ["
+    + "x," * 9
+    + "]\n"
+    + "".join(
+        f"  {name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in itertools.pairwise("abcdefgh")
+    )
 )
 """A few lines that mean 43 million values."""
 

@@ -19,7 +19,7 @@ def line(key: rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey | ec.EllipticCurvePr
 
 ED25519 = line(ed25519.Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
 RSA_2048 = line(rsa.generate_private_key(65537, 2048))
-RSA_1024 = line(rsa.generate_private_key(65537, 1024))  # noqa: S505 - that is the fault
+RSA_1024 = line(rsa.generate_private_key(65537, 1024))
 ECDSA = line(ec.generate_private_key(ec.SECP256R1()))
 BLOBS = {key: key.split()[1] for key in (ED25519, RSA_2048)}
 

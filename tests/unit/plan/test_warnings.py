@@ -63,7 +63,7 @@ TOLD: dict[str, tuple[dict[str, Any], list[str]]] = {
     "keys with SSH from the network": ({"access": {**CLOSED["access"], "delivery": "ssh"}}, []),
     "hardly any logs": (
         {"monitoring": {"daily_cap_gb": 0.000001}},
-        ["monitoring.daily_cap_gb: 1e-06 is probably too little for Azure, which takes 0.023 or more"],
+        ["monitoring.daily_cap_gb: 1e-06 is probably too little for Azure, which is said to take 0.023 or more"],
     ),
 }
 

@@ -1,4 +1,4 @@
-"""Time zones by the ids of Windows, which Azure's schedules use, from data/time_zones.yaml.
+"""Time zones by the ids of Windows, which Azure's schedules use, from data/azure_time_zones.yaml.
 
 Source: docs/facts/azure.md#time-zones.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import yaml
 
-_FILE = Path(__file__).parent / "data" / "time_zones.yaml"
+_FILE = Path(__file__).parent / "data" / "azure_time_zones.yaml"
 
 
 @cache

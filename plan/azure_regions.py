@@ -1,4 +1,4 @@
-"""What Azure offers in which region, from data/regions.yaml: facts with their dates, no decisions.
+"""What Azure offers in which region, from data/azure_regions.yaml: facts with their dates, no decisions.
 
 Sources: docs/facts/azure.md#regions, docs/facts/api-management.md#regions-of-the-v2-tiers.
 """
@@ -17,9 +17,11 @@ import yaml
 
 from plan.vocabulary import GatewayTier
 
-FILE = "plan/azure/data/regions.yaml"
+FILE = "plan/data/azure_regions.yaml"
 """What a sentence names where the list may be too old."""
-_DATA: Mapping[str, Any] = yaml.safe_load((Path(__file__).parent / "data" / "regions.yaml").read_text(encoding="utf-8"))
+_DATA: Mapping[str, Any] = yaml.safe_load(
+    (Path(__file__).parent / "data" / "azure_regions.yaml").read_text(encoding="utf-8")
+)
 
 
 @dataclass(frozen=True)

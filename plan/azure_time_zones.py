@@ -7,25 +7,36 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 
-import yaml
+from pydantic import BaseModel, ConfigDict
 
-_FILE = Path(__file__).parent / "data" / "azure_time_zones.yaml"
+from huddle import data_file
 
-
-@cache
-def _windows() -> Mapping[str, list[str]]:
-    found: Mapping[str, list[str]] = yaml.safe_load(_FILE.read_text(encoding="utf-8"))["windows"]
-    return found
+_PATH = Path(__file__).resolve().parent / "data" / "azure_time_zones.yaml"
 
 
-@cache
+class TimeZones(BaseModel):
+    """The IANA names of each Windows id."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    as_of: str
+    windows: Mapping[str, tuple[str, ...]]
+
+
+@lru_cache(maxsize=1)
+def load() -> TimeZones:
+    """The table that comes with the program; raises InputError for a wrong file."""
+    return data_file.load(_PATH, TimeZones)
+
+
+@lru_cache(maxsize=1)
 def _ids() -> Mapping[str, str]:
     """The Windows id of every name that means one, in lower case."""
-    names = {name.lower(): own for own, all_names in _windows().items() for name in all_names}
-    return {**names, **{own.lower(): own for own in _windows()}}
+    windows = load().windows
+    names = {name.lower(): own for own, known in windows.items() for name in known}
+    return {**names, **{own.lower(): own for own in windows}}
 
 
 def windows_id(name: str) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from plan import azure_regions as regions
+from plan import azure_regions
 from plan.settings.azure import AzureSettings
 from plan.vocabulary import BastionSku, Delivery, Environment, Priority
 
@@ -25,8 +25,9 @@ def of(settings: AzureSettings) -> Iterator[str]:
 
 def _size(settings: AzureSettings) -> Iterator[str]:
     size, region = settings.nodes.size, settings.location
-    priced = regions.SIZES.get(size)
-    if priced and region in regions.REGIONS.names - priced.names:
+    known = azure_regions.load()
+    priced = known.sizes.get(size)
+    if priced and region in known.public_cloud.names - priced.names:
         yield (
             f"nodes.size: {size} had no price in {region} on {priced.as_of}, so it is probably not offered there; "
             f"`az vm list-skus -l {region} --size {size}` tells"

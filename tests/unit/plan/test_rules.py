@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cloud_init.huddle_apply.machine import commands
+from cloud_init.templating import TEMPLATES
 from plan import ports
 from plan.azure_facts import VM_SIZES, max_shares
 from plan.rules.service import Known, models_on_nodes
-from plan.vocabulary import DiskSku
+from plan.vocabulary import SERVICE_USER, DiskSku
 from tests.unit.stack_values import FILES, KEY, MODEL, OTHER_MODEL, bases, fault, faults, plan, settings
 
 V2 = {"sku": "PremiumV2_LRS"}
@@ -151,6 +153,12 @@ def test_a_broken_rule_gives_one_sentence(changes: dict[str, Any], key: str, exp
     assert found.key == key
     assert expected in found.message
     assert "\n" not in found.message
+
+
+def test_the_services_user_is_the_one_that_day_zero_makes_and_the_bundle_uses() -> None:
+    assert commands.SERVICE_USER == SERVICE_USER
+    users = (TEMPLATES / "user-data" / "user-data.yaml.j2").read_text(encoding="utf-8")
+    assert f"  - name: {SERVICE_USER}\n" in users
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plan import azure_regions as regions
+from plan import azure_regions
 from plan import azure_time_zones as time_zones
 from plan.azure_facts import VM_SIZES
 from plan.settings.azure import LOCATION_KEY
 from plan.vocabulary import GatewayTier
 from tests.unit.stack_values import fault, plan
 
+KNOWN = azure_regions.load()
 V2 = {"sku": "PremiumV2_LRS"}
 DEVELOPER = {"tier": "Developer"}
 
@@ -79,9 +80,9 @@ def test_what_a_region_has_is_taken() -> None:
     assert plan(**{LOCATION_KEY: "qatarcentral"}, gateway={"existing": gateway}).location == "qatarcentral"
 
 
-@given(region=st.sampled_from(sorted(regions.REGIONS.names)), tier=st.sampled_from(GatewayTier))
+@given(region=st.sampled_from(sorted(KNOWN.public_cloud.names)), tier=st.sampled_from(GatewayTier))
 def test_a_tier_is_refused_exactly_where_the_table_lacks_it(region: str, tier: GatewayTier) -> None:
-    offered = regions.V2_TIERS.get(tier)
+    offered = KNOWN.gateway_tiers.get(tier)
     changes = {LOCATION_KEY: region, "gateway": {"tier": tier.value}}
     if offered is None or region in offered.names:
         assert plan(**changes).location == region
@@ -90,11 +91,11 @@ def test_a_tier_is_refused_exactly_where_the_table_lacks_it(region: str, tier: G
 
 
 def test_every_list_of_regions_holds_known_regions() -> None:
-    lists = [regions.WITHOUT_ZONES, regions.PREMIUM_V2_WITHOUT_ZONE, *regions.V2_TIERS.values()]
-    for each in [*lists, *regions.SIZES.values()]:
-        assert each.names <= regions.REGIONS.names, each.names - regions.REGIONS.names
+    lists = [KNOWN.without_zones, KNOWN.premium_ssd_v2_without_zone, *KNOWN.gateway_tiers.values()]
+    for each in [*lists, *KNOWN.sizes.values()]:
+        assert each.names <= KNOWN.public_cloud.names, each.names - KNOWN.public_cloud.names
         datetime.strptime(each.as_of, "%Y-%m-%d").replace(tzinfo=UTC)
-    assert set(regions.SIZES) == set(VM_SIZES)
+    assert set(KNOWN.sizes) == set(VM_SIZES)
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,13 @@ def test_a_key_cut_anywhere_is_refused(key: str, part: float) -> None:
     assert problem(f"{kind} {blob[: int(len(blob) * part)] or 'A'}") is not None
 
 
+@pytest.mark.parametrize(("key", "kept"), [(ED25519, 15), (RSA_2048, 11), (RSA_2048, 18)])
+def test_a_key_without_its_last_parts_is_refused(key: str, kept: int) -> None:
+    kind, blob = key.split()
+    short = base64.b64encode(base64.b64decode(blob)[:kept]).decode()
+    assert (problem(f"{kind} {short}") or "").startswith("is cut or damaged")
+
+
 @given(kind=st.sampled_from(["ssh-rsa", "ssh-ed25519", "ssh-dss"]), blob=st.binary(min_size=1, max_size=80))
 def test_any_bytes_give_a_sentence_and_no_error(kind: str, blob: bytes) -> None:
     found = problem(f"{kind} {base64.b64encode(blob).decode()}")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from huddle import registry
 from infra import program
+from plan.licences import warnings
 from plan.rules import azure_warnings
 from plan.settings.azure import LOCATION_KEY
 from plan.stack_file import PROJECT
@@ -85,6 +88,14 @@ def test_a_model_behind_a_licence_is_told_before_anything_is_paid_for(tmp_path: 
         "and that account's token (`make pulumi ARGS='config set --secret model_hub_token -s dev'`), unless the model "
         "store holds it already; qwen2.5-7b needs neither"
     ]
+
+
+def test_a_model_that_comes_from_the_store_is_told_nothing() -> None:
+    known = registry.load()
+    published = known.models[MODEL].model_copy(update={"digest": f"sha256:{'0' * 64}"})
+    from_store = replace(known, models={**known.models, MODEL: published})
+    assert list(warnings(settings(**QUIET), from_store, "how")) == []
+    assert len(list(warnings(settings(**QUIET), known, "how"))) == 1
 
 
 def test_the_model_that_needs_neither_is_told_nothing(tmp_path: Path) -> None:

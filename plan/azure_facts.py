@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from plan.vocabulary import DiskSku, GatewayInbound, GatewayTier
+from plan.vocabulary import DiskSku, GatewayInbound, GatewayTier, Priority
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,12 @@ VM_SIZES: Mapping[str, VmSize] = MappingProxyType({size.name: size for size in _
 SPOT_QUOTA = "lowPriorityCores"
 """The quota that spot VMs of every size count against (docs/facts/azure.md#quota-families)."""
 
+
+def quota_name(size: VmSize, priority: Priority) -> str:
+    """The vCPU quota that a VM counts against, beside the region's own."""
+    return SPOT_QUOTA if priority is Priority.SPOT else size.quota_family
+
+
 # fmt: off
 DISALLOWED_ADMIN_NAMES = frozenset((
     "1", "123", "a", "actuser", "adm", "admin", "admin1", "admin2", "administrator", "aspnet", "backup", "console",
@@ -81,13 +87,18 @@ class SharedDiskFacts:
     zonal_only: bool
     own_performance: bool  # IOPS and MB/s are provisioned by the user, not by size
     max_size_gib: int
-    max_iops: int = 0  # both only where performance is the user's
+    max_iops: int = 0  # all three only where performance is the user's
     max_mbps: int = 0
+    iops_per_gib: int = 0
+
+    def most_iops(self, size_gib: int) -> int:
+        """What may be provisioned for a disk of this size (docs/facts/azure.md#disk-performance)."""
+        return min(self.max_iops, size_gib * self.iops_per_gib)
 
 
 _SIZED = SharedDiskFacts(zonal_only=False, own_performance=False, max_size_gib=32_767)
 _PROVISIONED = SharedDiskFacts(
-    zonal_only=True, own_performance=True, max_size_gib=65_536, max_iops=80_000, max_mbps=2_000
+    zonal_only=True, own_performance=True, max_size_gib=65_536, max_iops=80_000, max_mbps=2_000, iops_per_gib=500
 )
 
 SHARED_DISKS: Mapping[DiskSku, SharedDiskFacts] = MappingProxyType(
@@ -97,7 +108,7 @@ SHARED_DISKS: Mapping[DiskSku, SharedDiskFacts] = MappingProxyType(
         DiskSku.PREMIUM_V2: _PROVISIONED,
         DiskSku.STANDARD_SSD: _SIZED,
         DiskSku.STANDARD_SSD_ZRS: _SIZED,
-        DiskSku.ULTRA: replace(_PROVISIONED, max_iops=400_000, max_mbps=10_000),
+        DiskSku.ULTRA: replace(_PROVISIONED, max_iops=400_000, max_mbps=10_000, iops_per_gib=1_000),
     }
 )
 

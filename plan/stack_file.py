@@ -41,8 +41,8 @@ def names(root: Path = ROOT) -> list[str]:
     )
 
 
-def load(stack: str, root: Path = ROOT, targets: Targets = TARGETS) -> ServiceSettings:
-    """Read and check one stack file.
+def load(stack: str, root: Path = ROOT, targets: Targets = TARGETS, *, rehearsed: bool = False) -> ServiceSettings:
+    """Read and check one stack file. A rehearsal brings the secrets that only a person can bring otherwise.
 
     Raises:
         InputError: the stack is missing, is not YAML, holds a secret in plain text, or has a wrong key.
@@ -52,7 +52,8 @@ def load(stack: str, root: Path = ROOT, targets: Targets = TARGETS) -> ServiceSe
     refuse_plain_secrets(encrypted, config, stack, targets, root=root)
     refuse_what_looks_secret(config, stack, root)
     settings = from_values(config, stack, targets, root=root)
-    refuse_lacking_secrets(settings, config, stack, root)
+    if not rehearsed:
+        refuse_lacking_secrets(settings, config, stack, root)
     return settings
 
 
@@ -64,7 +65,7 @@ def refuse_lacking_secrets(settings: ServiceSettings, keys: Iterable[str], stack
     """
     present = set(keys)
     faults = [
-        Fault(label(stack, root), setting, f"needs {secret.key}; run {_setting_secret(secret.key, stack)}")
+        Fault(label(stack, root), setting, f"needs {secret.key}; run {setting_secret(secret.key, stack)}")
         for setting, secret in settings.brought_secrets
         if f"{PROJECT}:{secret.key}" not in present
     ]
@@ -77,7 +78,7 @@ def secret_keys(targets: Targets = TARGETS) -> tuple[str, ...]:
     return tuple(dict.fromkeys(secret.key for target in targets.values() for secret in target.settings.secrets))
 
 
-def _setting_secret(key: str, stack: str) -> str:
+def setting_secret(key: str, stack: str) -> str:
     """The command by which a person sets a secret; Pulumi asks for its value."""
     return f"`make pulumi ARGS='config set --secret {key} -s {stack}'`"
 
@@ -94,7 +95,7 @@ def refuse_plain_secrets(
     exposed = [key for key in secret_keys(targets) if f"{PROJECT}:{key}" in present - safe]
     if exposed:
         step = "is a secret in plain text; remove it and run"
-        raise InputError(*(Fault(label(stack, root), key, f"{step} {_setting_secret(key, stack)}") for key in exposed))
+        raise InputError(*(Fault(label(stack, root), key, f"{step} {setting_secret(key, stack)}") for key in exposed))
 
 
 def refuse_what_looks_secret(config: Mapping[str, Any], stack: str, root: Path = ROOT) -> None:

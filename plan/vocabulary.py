@@ -196,3 +196,6 @@ class Segment(StrEnum):
 
 SUBNETS: tuple[Segment, ...] = (Segment.NODES, Segment.GATEWAY, Segment.ENDPOINTS, Segment.BASTION)
 """The segments that are subnets of ours, in the order in which they appear in the VNet body."""
+
+SERVICE_USER = "huddle"
+"""The system user that services run as on every node; day 0 makes it."""

@@ -16,7 +16,7 @@ from rich.console import Console
 from huddle import command_line
 from huddle.errors import Fault, HuddleError, InputError
 from infra import program, targets
-from infra.cli import edge, leftovers
+from infra.cli import edge, leftovers, nodes
 from infra.cli import gateway as gateway_cli
 from plan import stack_file
 
@@ -32,6 +32,7 @@ app.add_typer(gateway_cli.keys, name="keys")
 app.command()(gateway_cli.products)
 app.command()(leftovers.leaks)
 app.command()(leftovers.purge)
+app.command()(nodes.start)
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 EXIT_INTERRUPTED = 130
@@ -61,15 +62,30 @@ def stacks(as_json: Json = False) -> None:
 @app.command()
 def validate(stack: Stack = "dev", as_json: Json = False) -> None:
     """Check a stack: its file, every rule, and all that `up` would send."""
-    plan = program.load_plan(stack)
-    target = targets.of(plan.target)
-    warnings = target.warnings(plan)
+    faults: list[dict[str, str]] = []
+    status, verdict = 0, ""
+    try:
+        plan = program.load_plan(stack)
+        verdict = f"{stack_file.label(stack)} is valid: {targets.of(plan.target).headline(plan)}"
+    except InputError as error:
+        faults, status = [vars(fault) for fault in error.faults], edge.say(error)
+    warnings = _warnings(stack)
     if as_json:
-        _print_json({"faults": [], "warnings": warnings})
-        return
-    for warning in warnings:
-        typer.echo(f"warning: {warning}", err=True)
-    typer.echo(f"{stack_file.label(stack)} is valid: {target.headline(plan)}")
+        _print_json({"faults": faults, "warnings": warnings})
+    else:
+        for warning in warnings:
+            typer.echo(f"warning: {warning}", err=True)
+        if verdict:
+            typer.echo(verdict)
+    raise typer.Exit(status)
+
+
+def _warnings(stack: str) -> list[str]:
+    """The warnings of a stack whose settings can be read; of another, only its faults are told."""
+    try:
+        return program.warnings(stack)
+    except InputError:
+        return []
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""A small client of Azure Resource Manager: pages of a list, and actions. It knows nothing about what it asks for.
+"""A small client of Azure Resource Manager: resources, lists and actions. It knows nothing about what it asks for.
 
 The endpoint is Azure's (through the environment's proxy), or a loopback address where the simulator's stand-in listens (`simulator.azure.arm`), which
 gets no token: nothing but Azure ever does.
@@ -34,7 +34,9 @@ class Arm:
 
     def __init__(self, endpoint: str, token: Token | None) -> None:
         self._token = token
-        self._http = httpx2.Client(base_url=endpoint, timeout=TIMEOUT_S, follow_redirects=False, trust_env=token is not None)
+        self._http = httpx2.Client(
+            base_url=endpoint, timeout=TIMEOUT_S, follow_redirects=False, trust_env=token is not None
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -52,7 +54,7 @@ class Arm:
         while url:
             page = self._ask("GET", url)
             yield from page.get("value") or []
-            url = self._next(page.get("nextLink"))
+            url = self._own(page.get("nextLink"))
 
     def act(self, resource_id: str, action: str, api_version: str) -> Mapping[str, Any]:
         """Run an action (`listSecrets`) on a resource.
@@ -68,27 +70,60 @@ class Arm:
         Raises:
             ArmError: Azure refused or did not answer.
         """
-        self._ask(method, f"{resource_id}?api-version={api_version}")
+        self._send(method, f"{resource_id}?api-version={api_version}")
 
-    def _next(self, link: object) -> str | None:
-        """The next page's path; a link elsewhere is not followed, since the token would go along."""
+    def get(self, resource_id: str, api_version: str) -> Mapping[str, Any]:
+        """A resource, or a view of it.
+
+        Raises:
+            ArmError: Azure refused or did not answer.
+        """
+        return self._ask("GET", f"{resource_id}?api-version={api_version}")
+
+    def begin(self, resource_id: str, action: str, api_version: str) -> str | None:
+        """Begin an action that takes a while; where Azure tells how it goes, for `ended`. None: it is done.
+
+        Raises:
+            ArmError: Azure refused or did not answer.
+        """
+        answer = self._send("POST", f"{resource_id}/{action}?api-version={api_version}")
+        return self._own(answer.headers.get("Azure-AsyncOperation"))
+
+    def ended(self, operation: str) -> bool:
+        """Whether an action that was begun is done.
+
+        Raises:
+            ArmError: it failed, or Azure did not answer.
+        """
+        told = self._ask("GET", operation)
+        status, error = str(told.get("status")), told.get("error") or {}
+        if status in ("Failed", "Canceled"):
+            raise ArmError(f"Azure refused ({error.get('code') or status}): {str(error.get('message') or '').strip()}")
+        return status == "Succeeded"
+
+    def _own(self, link: object) -> str | None:
+        """The path of a link in an answer; one elsewhere is not followed, since the token would go along."""
         if not link:
             return None
         parts, own = urlsplit(str(link)), self._http.base_url
         if parts.netloc and parts.hostname != own.host:
-            raise ArmError(f"Azure names a next page on {parts.hostname}, which is not {own.host}; nothing was done.")
+            raise ArmError(f"Azure sends us on to {parts.hostname}, which is not {own.host}; it was not asked.")
         return f"{parts.path}?{parts.query}"
 
     def _ask(self, method: str, url: str) -> Mapping[str, Any]:
+        answer = self._send(method, url)
+        found: Mapping[str, Any] = answer.json() if answer.content else {}
+        return found
+
+    def _send(self, method: str, url: str) -> httpx2.Response:
         headers = {"Authorization": f"Bearer {self._token()}"} if self._token else {}
         try:
             answer = self._http.request(method, url, headers=headers)
         except httpx2.HTTPError as error:
             raise ArmError(f"Azure did not answer ({type(error).__name__}); run the command again.") from None
         if answer.is_error:
-            raise ArmError(_refusal(answer))
-        found: Mapping[str, Any] = answer.json() if answer.content else {}
-        return found
+            raise ArmError(_refusal(answer, url))
+        return answer
 
 
 def connect(environ: Mapping[str, str] = os.environ) -> Arm:
@@ -119,7 +154,7 @@ def _azure_token(endpoint: str) -> Token:
     return token
 
 
-def _refusal(answer: httpx2.Response) -> str:
+def _refusal(answer: httpx2.Response, url: str) -> str:
     """Azure's own code and message; its hint for 403 and 404 is rarely one, so ours follows."""
     try:
         error = answer.json().get("error") or {}
@@ -128,7 +163,9 @@ def _refusal(answer: httpx2.Response) -> str:
     code, message = error.get("code") or answer.status_code, " ".join(str(error.get("message") or "").split())
     match answer.status_code:
         case 401 | 403:
-            step = "Sign in as somebody with the role `API Management Service Contributor` on the gateway."
+            of_vm = "/virtualmachines/" in url.lower()
+            role, of = ("Virtual Machine", "nodes") if of_vm else ("API Management Service", "gateway")
+            step = f"Sign in as somebody with the role `{role} Contributor` on the {of}."
         case 404:
             step = "Run `up` first, or check the stack's name."
         case 409 | 412 | 429:

@@ -49,9 +49,9 @@ def _quota(match: re.Match[str], plan: AzurePlan) -> Failure:
     limit = re.search(r"Current Limit: (\d+)", match.string)
     granted = f" (the limit is {limit.group(1)})" if limit else ""
     return Failure(
-        f"The vCPU quota for {size.quota_family} in {plan.location} is used up{granted}: "
+        f"The vCPU quota for {plan.compute.quota_name} in {plan.location} is used up{granted}: "
         f"{len(plan.nodes)} x {size.name} needs {needed}.",
-        f"Ask for {needed} vCPUs of that family (Azure portal, Quotas), or lower nodes.count, then run `up` again: "
+        f"Ask for {needed} vCPUs of it (Azure portal, Quotas), or lower nodes.count, then run `up` again: "
         "what was created is kept.",
     )
 
@@ -117,8 +117,8 @@ def _already_there(match: re.Match[str], plan: AzurePlan) -> Failure:
         )
     return Failure(
         f"{found} stands in Azure, but not in the stack's state: a destroy was interrupted, or somebody made it.",
-        f"Run `make destroy STACK={plan.stack}` to its end, then `up` again; `infra leaks -s {plan.stack}` says what is "
-        "left.",
+        f"Run `make destroy STACK={plan.stack}` to its end, then `up` again; `infra leaks -s {plan.stack}` says what "
+        "is left.",
     )
 
 
@@ -187,6 +187,10 @@ _KNOWN: Mapping[str, tuple[str, str] | Callable[[re.Match[str], AzurePlan], Fail
     ),
     r"VMExtensionProvisioningError.*?executionState": _not_serving,
     r"VMExtensionProvisioningTimeout": _too_slow,
+    r"Cannot modify extensions in the VM when the VM is not running": (
+        "A node does not run (a nightly stop or an eviction deallocates it), so that Azure changes nothing on it.",
+        "Run `infra start -s {plan.stack}`, then `up` again.",
+    ),
     r"Changing property '([^']+)' is not allowed": (
         "Azure can't change {found[1]} of an existing VM.",
         "This program should have replaced the VM; please report it with the preview's output.",

@@ -40,7 +40,7 @@ def run(
         InputError: the stack file is wrong; nothing was started.
         EngineUnavailableError: there is no Pulumi engine.
     """
-    plan = program.load_azure_plan(stack, root)
+    plan = program.load_azure_plan(stack, root, rehearsed=True)
     injected = read_faults(faults) if faults is not None else None
     expected = sum(resource.custom for resource in graph.registered(plan))
     try:
@@ -50,6 +50,8 @@ def run(
             shutil.rmtree(directory, ignore_errors=True)
         raise
     screen = Screen(console, plan, expected)  # says that it begins, so after all that may be refused
+    for warning in program.warnings(stack, root, rehearsed=True):
+        console.print(f"warning: {warning}", style="yellow", markup=False, highlight=False)
     rehearsal = run_steps(plan, sandbox, steps_of(plan), screen)
     if rehearsal.resources and not as_json:
         _report(console, plan, rehearsal)

@@ -11,6 +11,7 @@ from pulumi.automation import events
 
 VM = "azure-native:compute:VirtualMachine"
 RUN_COMMAND = "azure-native:compute:VirtualMachineRunCommandByVirtualMachine"
+REMOTE_COMMAND, REMOTE_COPY = "command:remote:Command", "command:remote:CopyToRemote"
 
 
 @verify(UNIQUE)

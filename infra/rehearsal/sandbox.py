@@ -18,14 +18,16 @@ from pulumi import automation
 from pulumi.automation import events
 
 from huddle import loopback
-from huddle.errors import Fault, InputError
 from infra import engine, program
+from infra.engine.finder import STAND_IN_PLUGINS
 from infra.rehearsal import existing
 from plan import stack_file
 from plan.azure.model import AzurePlan
+from plan.secrets import Secret
 from plan.targets import required_secrets
 from plan.vocabulary import Delivery
 from simulator.azure.settings import FAULTS_VARIABLE, STATE_VARIABLE
+from simulator.command_provider import hosts
 
 OnEvent = Callable[[events.EngineEvent], Any]
 PLUGINS = stack_file.ROOT / "simulator" / "azure" / "bin"
@@ -70,7 +72,7 @@ class Sandbox:
         document: dict[str, Any] = {}
         if faults is not None:
             document = yaml.safe_load(faults) or {}
-        quota = {plan.compute.size.quota_family: plan.compute.quota_vcpus}
+        quota = {plan.compute.quota_name: plan.compute.quota_vcpus}
         workspace = self.stack.workspace
         workspace.env_vars = {
             **workspace.env_vars,
@@ -96,10 +98,7 @@ def open_sandbox(
         InputError: the stack file is wrong.
         infra.engine.EngineUnavailableError: there is no Pulumi engine.
     """
-    plan = program.load_azure_plan(stack_name, root)
-    if plan.access.delivery is Delivery.SSH:
-        where, key = stack_file.label(stack_name, root), "access.delivery"
-        raise InputError(Fault(where, key, "'ssh' can't be rehearsed: a simulated cloud has no hosts to dial"))
+    plan = program.load_azure_plan(stack_name, root, rehearsed=True)
     found = chosen_engine or engine.locate()
     directory.mkdir(parents=True, exist_ok=True)
     for folder in ("stacks", "infra"):  # `main: infra` must exist; the program itself runs in this process
@@ -118,7 +117,9 @@ def open_sandbox(
         program=run,
         opts=automation.LocalWorkspaceOptions(work_dir=str(directory), env_vars=environment),
     )
-    generated = {key: f"{key}-{secrets.token_urlsafe(24)}" for key in required_secrets(plan.target)}
+    brought = [Secret.SSH_PRIVATE_KEY.key] if plan.access.delivery is Delivery.SSH else []
+    keys = (*required_secrets(plan.target), *brought)
+    generated = {key: f"{key}-{secrets.token_urlsafe(24)}" for key in keys}
     stack.set_all_config(
         {f"{stack_file.PROJECT}:{key}": automation.ConfigValue(value, secret=True) for key, value in generated.items()}
     )
@@ -132,7 +133,9 @@ def _environment(found: engine.PulumiEngine, directory: Path, plan: AzurePlan) -
     base = found.offline_environment(directory / "pulumi")
     return {
         **base,
-        "PATH": os.pathsep.join([str(PLUGINS), base["PATH"]]),
+        # The stand-in for commands over SSH comes before a real plugin: only it knows hosts that are not there.
+        "PATH": os.pathsep.join([str(PLUGINS), str(STAND_IN_PLUGINS), base["PATH"]]),
+        hosts.VARIABLE: "1",
         STATE_VARIABLE: str(directory / "azure.json"),
         "ARM_SUBSCRIPTION_ID": existing.subscription(plan),
     }

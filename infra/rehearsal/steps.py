@@ -8,7 +8,7 @@ from typing import Any
 
 from infra import program
 from infra.rehearsal import existing, leftovers
-from infra.rehearsal.record import RUN_COMMAND, VM, Change, Record, join
+from infra.rehearsal.record import REMOTE_COMMAND, REMOTE_COPY, RUN_COMMAND, VM, Change, Record, join
 from infra.rehearsal.sandbox import OnEvent, Sandbox
 from plan.azure.model import AzurePlan
 from plan.vocabulary import GatewayInbound, PublicAccess
@@ -155,9 +155,11 @@ def _no_vm_touched(record: Record, _: Sandbox) -> str | None:
     touched = record.touched_types()
     if VM in touched:
         return "a system prompt must never touch a VM, but one changed"
-    if RUN_COMMAND not in touched:
-        return "expected the new bundle to be applied on the nodes, but no run command changed"
-    parts = [name for name in record.of_type(RUN_COMMAND) if name in record.touched() and not name.endswith("-apply")]
+    applied = {*record.of_type(RUN_COMMAND), *record.of_type(REMOTE_COMMAND)} & set(record.touched())
+    if not any(name.endswith("-apply") for name in applied):
+        return "expected the new bundle to be applied on the nodes, but no command of theirs changed"
+    sent = {*record.of_type(RUN_COMMAND), *record.of_type(REMOTE_COPY)} & set(record.touched())
+    parts = sorted(name for name in sent if not name.endswith(("-apply", "-bundle")))
     return f"a system prompt must send no part of the bundle again, but {join(parts)} changed" if parts else None
 
 

@@ -19,7 +19,7 @@ def summary(plan: AzurePlan) -> list[tuple[str, str]]:
         ("Image", f"{compute.image.publisher}:{compute.image.offer}:{compute.image.sku}:{compute.image.version}"),
         (
             "vCPUs",
-            f"{count * compute.size.vcpus} needed of {compute.quota_vcpus} granted ({compute.size.quota_family})",
+            f"{count * compute.size.vcpus} needed of {compute.quota_vcpus} granted ({compute.quota_name})",
         ),
         ("Network", f"{plan.addresses.address_space}: {_subnets(plan)}"),
         ("Model store", _model_store(plan)),

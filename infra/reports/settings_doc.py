@@ -79,7 +79,7 @@ def sections(target: Target) -> tuple[Section, ...]:
 def _sections(schema: Schema, whole: Schema, path: str, level: int) -> Iterator[Section]:
     rows, nested = [], []
     for name, field in schema["properties"].items():
-        required = name in schema.get("required", ())
+        required = name in schema.get("required", ()) or field.get("required", False)
         rows.append(_row(name, field, whole, required=required))
         inner, suffix = _inner(field, whole)
         if inner is not None:

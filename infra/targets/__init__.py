@@ -33,8 +33,8 @@ class TargetModule(Protocol):
     def summary(self, plan: Any) -> list[tuple[str, str]]:
         """What a person asks first, as (topic, answer)."""
 
-    def warnings(self, plan: Any) -> list[str]:
-        """What is allowed and probably not meant, a sentence each."""
+    def warnings(self, settings: Any) -> list[str]:
+        """What settings may say, and probably do not mean, a sentence each."""
 
     def estimate(self, plan: Any) -> Estimate:
         """The cost of a month, in US dollars at list prices."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from huddle.errors import Fault, InputError
+from plan import azure_time_zones as time_zones
 from plan.azure.gateway_build import gateway_plan
 from plan.azure.gateway_model import GatewayPlan
 from plan.azure.model import AccessPlan, AzurePlan, ComputePlan, ModelStorePlan, NetworkPlan
@@ -19,8 +20,8 @@ from plan.model import Hardware, NodePlan
 from plan.placement import Placement
 from plan.ports import node_flows
 from plan.rules import azure as rules
-from plan.settings.azure import AzureSettings
-from plan.vocabulary import BastionSku, Delivery, DiskSku, GatewayInbound, ManagedTag, ModelStoreKind, Role, Segment
+from plan.settings.azure import AutoShutdown, AzureSettings
+from plan.vocabulary import BastionSku, Delivery, DiskSku, ManagedTag, ModelStoreKind, Role, Segment
 
 MODEL_DISK_LUN = 0
 MODEL_DEVICE = "/dev/disk/huddle/models"
@@ -169,9 +170,14 @@ def _compute(settings: AzureSettings, store: ModelStorePlan) -> ComputePlan:
         os_disk_gib=nodes.os_disk_gib,
         admin_username=nodes.admin_username,
         ssh_public_keys=settings.access.ssh_public_keys,
-        auto_shutdown=nodes.auto_shutdown,
+        auto_shutdown=_auto_shutdown(nodes.auto_shutdown),
         ultra_disk=store.kind is ModelStoreKind.SHARED_DISK and store.sku is DiskSku.ULTRA,
     )
+
+
+def _auto_shutdown(asked: AutoShutdown) -> AutoShutdown:
+    """The same with the time zone's Windows id, which Azure's schedules want; a rule has refused what is none."""
+    return asked.model_copy(update={"timezone": time_zones.windows_id(asked.timezone)})
 
 
 def _store(settings: AzureSettings, names: Names) -> ModelStorePlan:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from plan.azure.gateway_model import GatewayPlan
 from plan.azure.names import Names
 from plan.azure.security_rules import NsgRule
-from plan.azure_facts import VmSize
+from plan.azure_facts import VmSize, quota_name
 from plan.azure_network import AddressPlan, PrivateLink
 from plan.model import FleetPlan, Login, StorePlan
 from plan.ports import Flow
@@ -31,6 +31,11 @@ class ComputePlan:
     ssh_public_keys: tuple[str, ...]
     auto_shutdown: AutoShutdown
     ultra_disk: bool
+
+    @property
+    def quota_name(self) -> str:
+        """The vCPU quota that the VMs count against."""
+        return quota_name(self.size, self.priority)
 
     @property
     def login(self) -> Login:

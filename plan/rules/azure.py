@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from plan import ssh_keys
 from plan.azure_facts import (
     DISALLOWED_ADMIN_NAMES,
     PREMIUM_V2_BASELINE_IOPS,
@@ -11,9 +12,9 @@ from plan.azure_facts import (
     PREMIUM_V2_MBPS_PER_IOPS,
     RESERVED_TAG_PREFIXES,
     SHARED_DISKS,
-    SPOT_QUOTA,
     VM_SIZES,
     max_shares,
+    quota_name,
 )
 from plan.azure_network import (
     AZURE_RESERVED,
@@ -23,10 +24,10 @@ from plan.azure_network import (
     private_links,
     zone_of,
 )
-from plan.rules import azure_gateway, products, service
+from plan.rules import azure_gateway, azure_places, products, service
 from plan.rules.service import Findings, Known
 from plan.settings.azure import AzureSettings
-from plan.vocabulary import DiskSku, ManagedTag, ModelStoreKind, Priority, PrivateDnsOwner
+from plan.vocabulary import SERVICE_USER, DiskSku, ManagedTag, ModelStoreKind, PrivateDnsOwner
 
 
 def check(settings: AzureSettings, bases: Mapping[str, str], file: str) -> None:
@@ -61,7 +62,10 @@ def _private_dns(settings: AzureSettings, _: Known) -> Findings:
     """A zone of another owner is used as it is, so it must be one that resolves here already."""
     network, needed = settings.network, [link.value for link in private_links(settings)]
     if network.private_dns_zones and network.private_dns is PrivateDnsOwner.POLICY:
-        yield "network.private_dns_zones", "is for `private_dns: own`; with `policy`, the policy chooses zones; remove it"
+        yield (
+            "network.private_dns_zones",
+            "is for `private_dns: own`; with `policy`, the policy chooses zones; remove it",
+        )
     elif network.private_dns_zones and network.existing_vnet is None:
         yield "network.private_dns_zones", "needs network.existing_vnet: a new VNet is linked to no zone yet"
     for index, zone_id in enumerate(network.private_dns_zones):
@@ -78,7 +82,7 @@ def _size(settings: AzureSettings, _: Known) -> Findings:
         yield "nodes.size", f"'{nodes.size}' is not a GPU size this program knows; allowed: {', '.join(VM_SIZES)}"
         return
     needed = nodes.count * size.vcpus
-    family = SPOT_QUOTA if nodes.priority is Priority.SPOT else size.quota_family
+    family = quota_name(size, nodes.priority)
     if needed > nodes.quota_vcpus:
         yield (
             "nodes.count",
@@ -108,11 +112,6 @@ def _model_store(settings: AzureSettings, _: Known) -> Findings:
             f"{nodes.count} nodes can't share one {store.size_gib} GiB {store.sku} disk; allowed: at most {ceiling} "
             f"(or `model_store.sku: {DiskSku.PREMIUM_V2}` for 15, or `model_store.kind: azure-files`)",
         )
-    if facts.zonal_only and nodes.zone is None:
-        yield (
-            "model_store.sku",
-            f"'{store.sku}' disks live in one zone; set nodes.zone (allowed: 1, 2, 3) or another sku",
-        )
     if not facts.own_performance:
         for key, value in (("iops", store.iops), ("mbps", store.mbps)):
             if value is not None:
@@ -122,9 +121,11 @@ def _model_store(settings: AzureSettings, _: Known) -> Findings:
                     f"{DiskSku.PREMIUM_V2}, {DiskSku.ULTRA}",
                 )
         return
-    for key, value, most in (("iops", store.iops, facts.max_iops), ("mbps", store.mbps, facts.max_mbps)):
+    most_iops = facts.most_iops(store.size_gib)
+    for key, value, most in (("iops", store.iops, most_iops), ("mbps", store.mbps, facts.max_mbps)):
         if value is not None and value > most:
-            yield f"model_store.{key}", f"{value} is too much for {store.sku}; allowed: up to {most}"
+            disk = f"{store.size_gib} GiB of {store.sku}"
+            yield f"model_store.{key}", f"{value} is too much for {disk}; allowed: up to {most}"
     iops, mbps = store.iops or PREMIUM_V2_BASELINE_IOPS, store.mbps or PREMIUM_V2_BASELINE_MBPS
     if store.sku is DiskSku.PREMIUM_V2 and mbps > iops * PREMIUM_V2_MBPS_PER_IOPS:
         yield (
@@ -155,10 +156,15 @@ def _tags(settings: AzureSettings, _: Known) -> Findings:
         seen[folded] = name
 
 
-def _admin(settings: AzureSettings, _: Known) -> Findings:
+def _login(settings: AzureSettings, _: Known) -> Findings:
     name = settings.nodes.admin_username
+    if name == SERVICE_USER:
+        yield "nodes.admin_username", f"'{name}' is the user that services run as; choose another, such as azureuser"
     if name in DISALLOWED_ADMIN_NAMES:
         yield "nodes.admin_username", f"'{name}' is a login name that Azure refuses; choose another, such as azureuser"
+    for index, key in enumerate(settings.access.ssh_public_keys):
+        if wrong := ssh_keys.problem(key):
+            yield f"access.ssh_public_keys[{index}]", wrong
 
 
 def _lists(settings: AzureSettings, _: Known) -> Findings:
@@ -176,6 +182,7 @@ def _lists(settings: AzureSettings, _: Known) -> Findings:
 RULES: tuple[Callable[[AzureSettings, Known], Findings], ...] = (
     _addresses,
     _private_dns,
+    *azure_places.RULES,
     *azure_gateway.RULES,
     products.products_and_models,
     products.routes_reach_models,
@@ -187,6 +194,6 @@ RULES: tuple[Callable[[AzureSettings, Known], Findings], ...] = (
     service.ports_apart,
     _access,
     _tags,
-    _admin,
+    _login,
     _lists,
 )

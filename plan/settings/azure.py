@@ -8,7 +8,7 @@ from __future__ import annotations
 from ipaddress import IPv4Network
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from huddle.forms import Form
 from plan.azure_facts import VM_SIZES
@@ -16,7 +16,7 @@ from plan.secrets import Secret
 from plan.settings import service
 from plan.settings.azure_gateway import ApiManagement
 from plan.settings.service import ServiceSettings
-from plan.settings.types import Cidr, Guid, PrivateZoneId, Section, SshPublicKey, VnetId, ZoneNumber
+from plan.settings.types import Cidr, Guid, PrivateZoneId, Section, SshPublicKey, VnetId, ZoneNumber, nothing_of
 from plan.vocabulary import BastionSku, Delivery, DiskSku, ImageSecurity, ModelStoreKind, Priority, PrivateDnsOwner
 
 LOCATION_KEY = "azure-native:location"
@@ -72,7 +72,11 @@ class AutoShutdown(Section):
     time: Annotated[str, Form(r"([01]\d|2[0-3])[0-5]\d", "four digits in quotes, '0000' to '2359'")] = Field(
         "1900", description="Time of day, 24 h, HHMM."
     )
-    timezone: str = Field("UTC", description="Windows time-zone id, as Azure's schedules use.", min_length=1)
+    timezone: str = Field(
+        "UTC",
+        description="Windows time-zone id, as Azure's schedules use; an IANA name such as Europe/Berlin becomes one.",
+        min_length=1,
+    )
 
 
 class Nodes(Section):
@@ -85,7 +89,9 @@ class Nodes(Section):
     )
     count: int = Field(2, ge=1, le=64, description="Number of nodes.")
     quota_vcpus: int = Field(
-        80, ge=0, description="vCPU quota you were granted for the size's family in this region (vCPUs)."
+        80,
+        ge=0,
+        description="vCPU quota you were granted in this region for the size's family, or lowPriorityCores for `spot`.",
     )
     zone: ZoneNumber | None = Field(None, description="Availability zone, 1-3; none means regional.")
     image: Image = Field(description="The VM image.")
@@ -158,9 +164,10 @@ class AzureSettings(ServiceSettings):
         return (("access.delivery", Secret.SSH_PRIVATE_KEY),) if over_ssh else ()
 
     target: Literal["azure"] = Field("azure", description="The target that the service runs on.")
-    location: Annotated[str, Form(r"[a-z0-9]+", "lower-case letters and digits, such as eastus2")] = Field(
+    location: Annotated[str, BeforeValidator(nothing_of)] = Field(
+        "",  # a rule asks for it, so that a stack without a region hears of its other faults, too
         description="Azure region by its short name, such as eastus2.",
-        json_schema_extra={"key": LOCATION_KEY},
+        json_schema_extra={"key": LOCATION_KEY, "required": True},
     )
     name_prefix: Annotated[
         str, Form(r"[a-z][a-z0-9]{1,11}", "2 to 12 lower-case letters and digits, starting with a letter")

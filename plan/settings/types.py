@@ -66,6 +66,11 @@ def defaults_of(value: object) -> object:
     return {} if value is None else value
 
 
+def nothing_of(value: object) -> object:
+    """Let a key with nothing after it count as one that is not there."""
+    return "" if value is None else value
+
+
 def named(value: object) -> object:
     """Let a bare name stand for an entry without further facts: `subscriptions: [web, {name: app, owner: Ada}]`."""
     return {"name": value} if isinstance(value, str) else value
@@ -85,8 +90,8 @@ TagValue = Annotated[str, StringConstraints(max_length=256)]
 SshPublicKey = Annotated[
     str,
     Form(
-        r"(ssh-ed25519|ssh-rsa|ecdsa-sha2-\S+) [A-Za-z0-9+/=]+( .*)?",
-        "a public key on one line: ssh-ed25519, ssh-rsa or ecdsa-sha2-…, a blank, the key",
+        r"(ssh|ecdsa|sk)-\S+ [A-Za-z0-9+/=]+( .*)?",
+        "a public key on one line: ssh-ed25519 or ssh-rsa, a blank, the key",
     ),
 ]
 ZoneNumber = Annotated[Literal["1", "2", "3"], BeforeValidator(text_of)]

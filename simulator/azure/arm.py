@@ -1,8 +1,8 @@
 """`python -m simulator.azure.arm`: a stand-in for Azure Resource Manager's HTTP api, over the simulated subscription.
 
 Only what `infra` asks for: a service's products and subscriptions, their keys, regenerating a key; private DNS zones
-and their links; what `arm_subscription.py` lists and purges. Anything else is 404 with a text that says so. It listens on
-loopback and checks no token, because none is ever sent there.
+and their links; what `arm_subscription.py` lists and purges; what `arm_power.py` starts. Anything else is 404 with a
+text that says so. It listens on loopback and checks no token, because none is ever sent there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
-from simulator.azure import arm_subscription
+from simulator.azure import arm_power, arm_subscription
+from simulator.azure.arm_power import ASYNC_HEADER
 from simulator.azure.cloud.functions import subscription_keys
 from simulator.azure.errors import SIMULATED, ArmError
 from simulator.azure.settings import from_environment
@@ -59,8 +60,9 @@ class ArmApi:
                     return 200, self._keys(found["id"])
                 return self._regenerate(found["id"], found["which"].lower())
             with self._store.transaction() as state:
-                if (status := arm_subscription.purge(state, method, path)) is not None:
-                    return status, {}
+                for answered in (arm_power.answer, arm_subscription.answer):
+                    if (found := answered(state, method, path)) is not None:
+                        return found
         except ArmError as error:
             return error.status, {"error": {"code": error.code, "message": f"{SIMULATED} {error.message}"}}
         return 404, {"error": {"code": "NotImitated", "message": f"{SIMULATED} {method} {path} is not imitated"}}
@@ -117,8 +119,10 @@ def serve(store: Store, port: int = 0, page: int = PAGE) -> ThreadingHTTPServer:
             url = urlsplit(self.path)
             skip = int(parse_qs(url.query).get("$skip", ["0"])[0])
             status, body = api.answer(self.command, url.path, skip)
-            content = b"" if status == 204 else json.dumps(body).encode()
+            content = b"" if status in (202, 204) else json.dumps(body).encode()
             self.send_response(status)
+            if operation := body.get(ASYNC_HEADER):
+                self.send_header(ASYNC_HEADER, f"http://{self.headers['Host']}{operation}?api-version=1")
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()

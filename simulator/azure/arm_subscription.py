@@ -31,8 +31,8 @@ def items(state: State, path: str) -> list[dict[str, Any]] | None:
     return listed(state) if listed else None
 
 
-def purge(state: State, method: str, path: str) -> int | None:
-    """Forget a soft-deleted service or vault; the status of the answer, None when the request is no purge.
+def answer(state: State, method: str, path: str) -> tuple[int, dict[str, Any]] | None:
+    """Forget a soft-deleted service or vault; status and body of the answer, None when the request is no purge.
 
     Raises:
         ArmError: nothing of that name is soft-deleted there, or it is protected.
@@ -51,7 +51,7 @@ def purge(state: State, method: str, path: str) -> int | None:
             state.deleted = [
                 each for each in state.deleted if each is not item and not each.id.lower().startswith(inside)
             ]
-            return 202
+            return 202, {}
     raise ArmError(404, "ResourceNotFound", f"'{found['name']}' is not soft-deleted in {found['location']}.")
 
 

@@ -63,5 +63,5 @@ def test_a_fault_ends_with_a_sentence_a_next_step_and_everything_kept(tmp_path: 
     assert done.returncode == 1
     text = " ".join(done.stdout.split())
     assert "The vCPU quota for StandardNCadsH100v5Family in eastus2 is used up (the limit is 40)" in text
-    assert "Next: Ask for 80 vCPUs of that family" in text
+    assert "Next: Ask for 80 vCPUs of it" in text
     assert (kept / "azure.json").exists()

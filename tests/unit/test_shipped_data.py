@@ -25,6 +25,7 @@ from huddle.wrapper.body import fields
 from huddle.wrapper.routes import Route
 from infra import program
 from infra.reports import cost, durations, openapi_doc
+from plan import azure_regions, azure_time_zones
 from simulator.azure.contracts import refusal
 from simulator.azure.contracts import shapes as arm_shapes
 from tools.labs import table
@@ -58,6 +59,8 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "serving/src/huddle/data/models/*/shape.json": shapes.read,
     "serving/src/huddle/data/models/*/model_info.json": lambda _: list(cards()),
     "serving/src/huddle/data/versions.yaml": lambda _: versions.load.__wrapped__(),
+    "plan/data/azure_regions.yaml": lambda _: azure_regions.load.__wrapped__(),
+    "plan/data/azure_time_zones.yaml": lambda _: azure_time_zones.load.__wrapped__(),
     "gateway_policies/openapi.json": lambda _: openapi.document(),
     "gateway_policies/policy_elements.json": lambda _: policy_elements.rules.__wrapped__(),
     "components/alerts.yaml": lambda _: list(alert_rules.alerts()),
@@ -70,6 +73,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "simulator/azure/contracts/types.yaml": lambda _: arm_shapes.arm_types.__wrapped__(),
     "tools/labs/table.toml": lambda _: table.load(),
 }
+AZURE = (azure_regions.load, azure_time_zones.load, azure_time_zones._ids)
 FILES = sorted(
     name
     for package in PACKAGES
@@ -91,6 +95,8 @@ FIELDS = {
     "serving/src/huddle/data/gpus.yaml": "memory-mib:",
     "serving/src/huddle/data/versions.yaml": "vllm:",
     "serving/pyproject.toml": "description =",
+    "plan/data/azure_regions.yaml": "other_clouds:",
+    "plan/data/azure_time_zones.yaml": "windows:",
     "gateway_policies/openapi.json": '"paths":',
     "gateway_policies/policy_elements.json": '"elements":',
     "components/alerts.yaml": "severity:",
@@ -186,6 +192,8 @@ def test_a_shape_that_there_is_not_is_told_by_file_and_field(
     "file",
     [
         "serving/pyproject.toml",
+        "plan/data/azure_regions.yaml",
+        "plan/data/azure_time_zones.yaml",
         "gateway_policies/openapi.json",
         "gateway_policies/xml/errors.xml",
         "components/alerts.yaml",
@@ -200,7 +208,7 @@ def test_a_shape_that_there_is_not_is_told_by_file_and_field(
 def test_what_stops_program_commands_or_nodes_stops_validate(
     file: str, broken: Callable[[Path, bytes | None], None]
 ) -> None:
-    for cached in (engine.pinned, fields._data, cost.load_prices, durations.load):
+    for cached in (engine.pinned, fields._data, cost.load_prices, durations.load, *AZURE):
         cached.cache_clear()
     broken(ROOT / file, None)
     with pytest.raises(InputError, match=Path(file).name):

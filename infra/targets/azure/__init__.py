@@ -13,6 +13,7 @@ from infra.targets.azure.login import obstacle
 from plan import stack_file
 from plan.azure.gateway_model import PolicyFragmentPlan
 from plan.azure.model import AzurePlan
+from plan.rules import azure_warnings
 from plan.settings.azure import AzureSettings
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ __all__ = [
     "summary",
     "warnings",
 ]
-EXAMPLE_KEY_COMMENT = "replace-this-example-key"
 
 
 def read_files(settings: AzureSettings, root: Path, file: str) -> tuple[PolicyFragmentPlan, ...]:
@@ -75,13 +75,9 @@ def summary(plan: AzurePlan) -> list[tuple[str, str]]:
     return azure_summary.summary(plan)
 
 
-def warnings(plan: AzurePlan) -> list[str]:
-    """The example's key, which nobody holds."""
-    return [
-        f"access.ssh_public_keys[{index}] is the example key; nobody holds it"
-        for index, key in enumerate(plan.compute.ssh_public_keys)
-        if key.endswith(EXAMPLE_KEY_COMMENT)
-    ]
+def warnings(settings: AzureSettings) -> list[str]:
+    """What is allowed on Azure, and probably not meant."""
+    return list(azure_warnings.of(settings))
 
 
 def estimate(plan: AzurePlan) -> Estimate:

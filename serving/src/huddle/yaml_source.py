@@ -12,6 +12,9 @@ import yaml
 from huddle.errors import Fault, InputError
 
 KeyPath = tuple[str | int, ...]
+MOST_VALUES = 100_000
+"""What the aliases of one text may stand for: a few lines of them can mean billions."""
+_BEING_COUNTED = 0
 
 
 def dotted(path: KeyPath) -> str:
@@ -87,9 +90,14 @@ def parse(text: str | bytes, file: str, same: Callable[[str], str] = str) -> Doc
     try:
         loader = _Loader(text.decode() if isinstance(text, bytes) else text)
         node = loader.get_single_node()
+        sizes: dict[int, int] = {}
+        if node is not None and _size(node, sizes) > max(MOST_VALUES, len(sizes)):
+            raise YamlSourceError(f"its aliases stand for more than {MOST_VALUES:,} values; write out what is meant")
         data = None if node is None else loader.construct_document(node)
     except UnicodeDecodeError as error:
-        raise YamlSourceError(f"it is not UTF-8 text ({error.reason})") from error
+        before = error.object[: error.start]
+        line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
+        raise YamlSourceError(f"it is not UTF-8 text ({error.reason})", line, column) from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         reason = " ".join(part for part in (error.context, error.problem) if part)
@@ -118,12 +126,29 @@ class _Loader(yaml.SafeLoader):
             raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
 
 
+def _size(node: yaml.Node, sizes: dict[int, int]) -> int:
+    """How many values a node stands for, aliases written out; `sizes` then has an entry for each node of the text.
+
+    Raises:
+        YamlSourceError: it holds itself.
+    """
+    known = sizes.get(id(node))
+    if known == _BEING_COUNTED:
+        raise YamlSourceError("an anchor holds itself", node.start_mark.line + 1, node.start_mark.column + 1)
+    if known is None:
+        sizes[id(node)] = _BEING_COUNTED
+        parts = node.value if isinstance(node, yaml.CollectionNode) else ()
+        within = [part for pair in parts for part in pair] if isinstance(node, yaml.MappingNode) else parts
+        known = sizes[id(node)] = 1 + sum(_size(part, sizes) for part in within)
+    return known
+
+
 def _keys(
     node: yaml.Node | None, path: KeyPath, entered: set[int], same: Callable[[str], str]
 ) -> Iterator[tuple[KeyPath, int | None, int]]:
     """Every key and item below a node: its path, the line of an equal one before it, its own line.
 
-    A node that aliases name again, or that holds itself, is entered once; of two equal keys only the first.
+    A node that aliases name again is entered once; of two equal keys only the first.
     """
     if node is None or id(node) in entered:
         return

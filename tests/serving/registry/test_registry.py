@@ -239,7 +239,7 @@ class TestBadInput:
             ("models: {}\n", "names no model"),
             ("models: 3\n", "must be a mapping of names, got a number"),
             ("models:\n  a: 3\n", "must be a mapping of settings, got a number"),
-            ("a: &a [*a]\n", "is not a known key"),
+            ("a: &a [*a]\n", "the model registry is not YAML: an anchor holds itself"),
         ],
     )
     def test_what_is_no_registry(self, tmp_path, text, expected):

@@ -87,7 +87,9 @@ class Machine:
 
     @property
     def held(self) -> set[str]:
-        shown = subprocess.run(["apt-mark", "showhold"], env=self.environment, capture_output=True, text=True, check=True)
+        shown = subprocess.run(
+            ["apt-mark", "showhold"], env=self.environment, capture_output=True, text=True, check=True
+        )
         return set(shown.stdout.split())
 
 
@@ -141,7 +143,9 @@ def test_each_bundle_holds_what_the_one_before_could_not(
         if name != "PATH":
             monkeypatch.setenv(name, value)
     fake, real = node.fake / "bin/dpkg-query", "/usr/bin/dpkg-query"
-    fake.write_text(f'#!/bin/sh\ncase "$*" in *Status-Abbrev*) exec {real} "$@" ;; esac\nsed "s/$/ installed/" $FAKE/packages\n')
+    fake.write_text(
+        f'#!/bin/sh\ncase "$*" in *Status-Abbrev*) exec {real} "$@" ;; esac\nsed "s/$/ installed/" $FAKE/packages\n'
+    )
     monkeypatch.setattr("cloud_init.huddle_apply.machine.boot.HOLD_S", 1)
     bundle = deliver(node.port)
     with machine.busy():

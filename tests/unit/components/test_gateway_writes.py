@@ -47,7 +47,9 @@ def product(name: str, subscriptions: set[str]) -> GatewayProduct:
 
 def build_products(products: Sequence[GatewayProduct]) -> Recording:
     def program() -> None:
-        args = ProductsArgs(scope(plan()), service_name="service", api_id="api", products=tuple(products), after=[], shared=False)
+        args = ProductsArgs(
+            scope(plan()), service_name="service", api_id="api", products=tuple(products), after=[], shared=False
+        )
         Products("products", args)
 
     return run_program(program)

@@ -13,6 +13,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from huddle.errors import InputError
+from infra import program
 from infra.cli.main import app
 from infra.program import load_plan
 from infra.rehearsal import command as rehearse
@@ -20,6 +21,7 @@ from infra.rehearsal.runner import Rehearsal
 from infra.rehearsal.sandbox import Sandbox
 from infra.rehearsal.screen import show_summary
 from plan import stack_file
+from tests.unit.stack_values import changed, write
 from tools.deadlines import scaled
 
 INFRA = [sys.executable, "-m", "infra.cli.main"]
@@ -35,7 +37,8 @@ def infra(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_every_stack_is_valid(stack: str) -> None:
     done = infra("validate", "-s", stack)
     assert done.returncode == 0
-    assert done.stderr == "warning: access.ssh_public_keys[0] is the example key; nobody holds it\n"
+    assert done.stderr.splitlines() == [f"warning: {warning}" for warning in program.warnings(stack)]
+    assert "access.ssh_public_keys[0] is the example key; nobody holds it" in done.stderr
     assert done.stdout.startswith(f"stacks/Pulumi.{stack}.yaml is valid: 2 x Standard_NC40ads_H100_v5 in eastus2")
 
 
@@ -82,9 +85,24 @@ def test_a_stack_name_that_azure_could_not_tell_apart_is_refused(name: str) -> N
         load_plan(name)
 
 
+def test_a_refused_stack_hears_of_its_warnings_in_the_same_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    changes = {"environment": "prod", "nodes": {"priority": "spot", "count": 3}}
+    root, load, warn = write(tmp_path, changed(**changes)), program.load_plan, program.warnings
+    monkeypatch.setattr(program, "load_plan", lambda stack: load(stack, root))
+    monkeypatch.setattr(program, "warnings", lambda stack: warn(stack, root))
+    told = CliRunner().invoke(app, ["validate"])
+    assert told.exit_code == 2
+    assert "nodes.count: 3 x Standard_NC40ads_H100_v5 needs 120 vCPUs of lowPriorityCores" in told.stderr
+    assert "warning: nodes.priority: Azure may evict spot nodes at any time, and environment is prod" in told.stderr
+    document = json.loads(CliRunner().invoke(app, ["validate", "--json"]).stdout)
+    assert [fault["key"] for fault in document["faults"]] == ["nodes.count"]
+    assert any(warning.startswith("nodes.priority: ") for warning in document["warnings"])
+
+
 def test_validate_as_json_carries_the_warnings() -> None:
     document = json.loads(infra("validate", "-s", "dev", "--json").stdout)
-    assert document == {"faults": [], "warnings": ["access.ssh_public_keys[0] is the example key; nobody holds it"]}
+    assert document == {"faults": [], "warnings": program.warnings("dev")}
+    assert "access.ssh_public_keys[0] is the example key; nobody holds it" in document["warnings"]
 
 
 def test_an_empty_fault_file_means_a_good_day(tmp_path: Path) -> None:

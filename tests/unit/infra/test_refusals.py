@@ -52,7 +52,8 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """A command's exit code, stdout and stderr."""
+    """A command's exit code, stdout and stderr; faults alone, without the warnings that `validate` adds."""
+    monkeypatch.setattr(program, "warnings", lambda stack: [])
 
     def run_main(main: Callable[[], Any], *words: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["program", *words])

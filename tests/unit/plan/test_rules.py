@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cloud_init.huddle_apply.machine import commands
+from cloud_init.templating import TEMPLATES
 from plan import ports
 from plan.azure_facts import VM_SIZES, max_shares
 from plan.rules.service import Known, models_on_nodes
-from plan.vocabulary import DiskSku
+from plan.vocabulary import SERVICE_USER, DiskSku
 from tests.unit.stack_values import FILES, KEY, MODEL, OTHER_MODEL, bases, fault, faults, plan, settings
 
 V2 = {"sku": "PremiumV2_LRS"}
@@ -61,7 +63,12 @@ CASES: list[tuple[dict[str, Any], str, str]] = [
     (
         {"nodes": {"zone": 1}, "model_store": {**V2, "iops": 80_000, "mbps": 2001}},
         "model_store.mbps",
-        "2001 is too much for PremiumV2_LRS; allowed: up to 2000",
+        "2001 is too much for 1024 GiB of PremiumV2_LRS; allowed: up to 2000",
+    ),
+    (
+        {"nodes": {"zone": 1}, "model_store": {**V2, "size_gib": 100, "iops": 80_000}},
+        "model_store.iops",
+        "80000 is too much for 100 GiB of PremiumV2_LRS; allowed: up to 50000",
     ),
     ({"model_store": {**FILES, "iops": 3000}}, "model_store.iops", "'3000' applies to `kind: shared-disk` only"),
     ({"model_store": {"kind": "azure-files"}}, "model_store.sku", "'Premium_LRS' applies to `kind: shared-disk` only"),
@@ -121,6 +128,16 @@ CASES: list[tuple[dict[str, Any], str, str]] = [
         f"'{GUID}' occurs 2 times; list it once",
     ),
     ({"nodes": {"admin_username": "root"}}, "nodes.admin_username", "'root' is a login name that Azure refuses"),
+    (
+        {"nodes": {"admin_username": "huddle"}},
+        "nodes.admin_username",
+        "'huddle' is the user that services run as; choose another",
+    ),
+    (
+        {"access": {"ssh_public_keys": [KEY, "ssh-ed25519 AAAA me"]}},
+        "access.ssh_public_keys[1]",
+        "is cut or damaged; copy the whole line of the .pub file",
+    ),
     ({"tags": {"Project": "x"}}, "tags.Project", "is set by this program on every resource"),
     ({"tags": {"environment": "x"}}, "tags.environment", "is set by this program on every resource"),
     ({"tags": {"Owner": "x"}}, "tags.Owner", "is the same tag as owner (names are compared without case)"),
@@ -136,6 +153,12 @@ def test_a_broken_rule_gives_one_sentence(changes: dict[str, Any], key: str, exp
     assert found.key == key
     assert expected in found.message
     assert "\n" not in found.message
+
+
+def test_the_services_user_is_the_one_that_day_zero_makes_and_the_bundle_uses() -> None:
+    assert commands.SERVICE_USER == SERVICE_USER
+    users = (TEMPLATES / "user-data" / "user-data.yaml.j2").read_text(encoding="utf-8")
+    assert f"  - name: {SERVICE_USER}\n" in users
 
 
 @pytest.mark.parametrize(
@@ -214,6 +237,15 @@ def test_nodes_fit_on_the_disk_exactly_up_to_max_shares(sku: DiskSku, size_gib: 
         assert plan(**changes).store.max_shares == max_shares(sku, size_gib)
     else:
         assert f"allowed: at most {max_shares(sku, size_gib)} " in fault(**changes).message
+
+
+@given(size_gib=st.integers(100, 400), iops=st.integers(3000, 100_000))
+def test_premium_v2_iops_follow_its_size(size_gib: int, iops: int) -> None:
+    changes = {"nodes": {"zone": 1, "count": 1}, "model_store": {**V2, "size_gib": size_gib, "iops": iops}}
+    if iops <= min(80_000, 500 * size_gib):
+        assert plan(**changes).store.iops == iops
+    else:
+        assert fault(**changes).key == "model_store.iops"
 
 
 @given(iops=st.none() | st.integers(3000, 80_000), mbps=st.none() | st.integers(125, 2000))

@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from huddle.errors import InputError
-from infra.program import load_plan
+from infra.program import load_plan, warnings
 from plan.azure_facts import VM_SIZES
-from tests.unit.stack_values import FILE, bases, changed, write
+from tests.unit.stack_values import FILE, KEY, bases, changed, write
 
 MODELS = ", ".join(sorted(bases()))
 SIZES = ", ".join(VM_SIZES)
@@ -74,6 +74,56 @@ SPOKEN: dict[str, tuple[dict[str, Any], str]] = {
         "`make pulumi ARGS='config set --secret backend_key -s dev'`",
     ),
 }
+
+
+LONG = "Answer briefly and politely. " * 1120
+EVERYTHING_WRONG: dict[str, Any] = {
+    "azure-native:location": "atlantis",
+    "environment": "prod",
+    "nodes": {
+        "zone": "1",
+        "priority": "spot",
+        "quota_vcpus": 79,
+        "admin_username": "huddle",
+        "auto_shutdown": {"timezone": "W. Europe Standrad Time"},
+    },
+    "model_store": {"sku": "PremiumV2_LRS", "size_gib": 100, "iops": 80_000, "mbps": 2000},
+    "serving": {"models": {"llama-3.2-3b": {"system_prompt": LONG}, "hl": {}}},
+    "gateway": {"products": {"developers": {"display_name": "D", "system_prompt": LONG}}},
+    "access": {"ssh_public_keys": ["ssh-ed25519 AAAA me", KEY.replace("ssh-ed25519", "ssh-rsa", 1)]},
+    "monitoring": {"daily_cap_gb": 0.000001},
+    "jupyter": {"enabled": True},
+}
+"""A stack that nothing in Azure would take, and that once was called valid."""
+
+
+def test_everything_that_is_wrong_is_told_in_one_go(tmp_path: Path) -> None:
+    root = write(tmp_path, changed(**EVERYTHING_WRONG))
+    assert spoken(root).replace(f"{FILE}: ", "").splitlines() == [
+        "azure-native:location: 'atlantis' is no Azure region that this program knows; `az account list-locations` "
+        "shows them, eastus2 is one (a region newer than 2026-06-18 belongs in plan/data/azure_regions.yaml)",
+        "nodes.auto_shutdown.timezone: 'W. Europe Standrad Time' is no time zone; did you mean W. Europe Standard "
+        "Time? allowed: a Windows id such as W. Europe Standard Time, or an IANA name such as Europe/Berlin",
+        "nodes.count: 2 x Standard_NC40ads_H100_v5 needs 80 vCPUs of lowPriorityCores, nodes.quota_vcpus is 79; "
+        "allowed: at most 1, or raise the quota",
+        "model_store.iops: 80000 is too much for 100 GiB of PremiumV2_LRS; allowed: up to 50000",
+        "nodes.admin_username: 'huddle' is the user that services run as; choose another, such as azureuser",
+        "access.ssh_public_keys[0]: is cut or damaged; copy the whole line of the .pub file",
+        "access.ssh_public_keys[1]: says ssh-rsa, but holds a key of kind ssh-ed25519; copy the whole line of the .pub "
+        "file",
+        "serving.models.llama-3.2-3b.system_prompt: makes 4480 tokens or more, and llama-3.2-3b takes 4096, "
+        "conversation and answer included; shorten it",
+        "gateway.products.developers.system_prompt: makes 8960 tokens or more, and llama-3.2-3b takes 4096, "
+        "conversation and answer included; shorten it",
+    ]
+    assert [warning.partition(" ")[0] for warning in warnings("dev", root)] == [
+        "nodes.priority:",
+        "gateway.publisher_email:",
+        "jupyter.enabled:",
+        "access.ssh_public_keys:",
+        "monitoring.daily_cap_gb:",
+        "serving.models.llama-3.2-3b",
+    ]
 
 
 def spoken(root: Path, stack: str = "dev") -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,18 @@ from plan import stack_file
 from plan.settings.azure import LOCATION_KEY, AzureSettings
 from plan.stack_file import secret_keys
 from plan.vocabulary import GatewayTier, Priority
-from tests.unit.stack_values import FILE, REMOVED, changed, fault, settings, write
+from tests.unit.stack_values import FILE, REMOVED, changed, fault, faults, settings, write
 
 STACKS = stack_file.names()
+LAUGHS = (
+    "config:\n  a: &a ["
+    + "x," * 9
+    + "]\n"
+    + "".join(
+        f"  {name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in itertools.pairwise("abcdefgh")
+    )
+)
+"""A few lines that mean 43 million values."""
 
 
 def load_fault(root: Path, stack: str = "dev") -> str:
@@ -37,10 +47,12 @@ def test_there_are_stacks_to_test() -> None:
 
 
 def test_a_stack_without_a_region_is_told_that_azure_wants_one() -> None:
-    with pytest.raises(InputError) as caught:
-        stack_file.from_values({key: value for key, value in changed().items() if key != LOCATION_KEY}, "dev")
-    (found,) = caught.value.faults
+    found = fault(**{LOCATION_KEY: REMOVED})
     assert str(found) == f"{FILE}: azure-native:location: is required: Azure region by its short name, such as eastus2."
+
+
+def test_a_missing_region_hides_no_other_fault() -> None:
+    assert [one.key for one in faults(**{LOCATION_KEY: REMOVED}, nodes={"count": 3})] == [LOCATION_KEY, "nodes.count"]
 
 
 @pytest.mark.parametrize("stack", STACKS)
@@ -98,6 +110,10 @@ def test_other_providers_keys_are_left_alone() -> None:
         ("config: " + "[" * 5000, "nested too deeply"),
         ("config: {[a]: b}", "found unhashable key"),
         (b"\xff\xfec\x00", "is not valid YAML: it is not UTF-8 text (invalid start byte)"),
+        (b"config:\n  a: caf\xe9\n", "it is not UTF-8 text (invalid continuation byte) (line 2, column 9)"),
+        ("config: &a {b: *a}", "is not valid YAML: an anchor holds itself (line 1, column 9)"),
+        ("config:\n  h100-inference:tags: &t {owner: [x, *t]}", "an anchor holds itself (line 2, column 24)"),
+        (LAUGHS, "is not valid YAML: its aliases stand for more than 100,000 values; write out what is meant"),
         (b"config: \x00", "is not valid YAML: unacceptable character"),
         ("", "config: is required: a mapping of settings"),
         ("- config\n", "config: is required: a mapping of settings"),

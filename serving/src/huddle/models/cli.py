@@ -135,6 +135,7 @@ def _row(served: Served) -> dict[str, Any]:
         "model": model.model,
         "description": served.entry.description,
         "licence": model.licence,
+        "gated": model.gated,
         "parameters": parameters,
         "gpus": model.tensor_parallel_size * model.pipeline_parallel_size,
         "max_model_len": model.max_model_len,

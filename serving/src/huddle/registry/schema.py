@@ -90,6 +90,7 @@ class ModelSpec(Entry):
     ]
     directory: RelativePath | None = None
     licence: Annotated[StrictStr, Field(min_length=1, description="the licence's name")] | None = None
+    gated: Annotated[StrictBool, Field(description="true or false")] = False
     dtype: Dtype = Dtype.AUTO
     quantization: Quantization | None = None
     tensor_parallel_size: Annotated[StrictInt, _whole_number(1, 64)] = 1

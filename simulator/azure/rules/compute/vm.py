@@ -71,7 +71,7 @@ class VirtualMachine(Rules):
         disk_id = dig(os_disk, "managedDisk.id")
         if disk_id and op.state.get(disk_id) is None:
             op.state.put(_os_disk(op, os_disk, disk_id))
-        resource.notes["power"] = "running"
+        resource.notes.setdefault("power", "running")  # a change does not start a VM
         _sync(op.state, attach.managed_ids(resource.properties) | attach.managed_ids(op.old_inputs))
         return None
 

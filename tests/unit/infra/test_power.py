@@ -1,0 +1,148 @@
+"""`infra start` on the simulated subscription: deallocated nodes run again, and what Azure refuses is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from huddle.errors import InputError
+from infra.cli.main import app
+from infra.operations import arm, failures, power, stack_outputs
+from simulator.azure.arm import serve
+from simulator.azure.state.store import Resource, Store
+from tests.unit.infra.test_arm import running
+from tests.unit.stack_values import plan
+
+VM = "azure-native:compute:VirtualMachine"
+NODES = {
+    node.name: f"/subscriptions/0/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/{node.name}"
+    for node in plan().nodes
+}
+FIRST, SECOND = NODES
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """A subscription in which both nodes run."""
+    azure = Store(tmp_path / "azure.json")
+    with azure.transaction() as state:
+        for vm_id in NODES.values():
+            state.put(Resource(vm_id, VM, {}, location="eastus2", notes={"power": "running"}))
+    return azure
+
+
+@pytest.fixture
+def endpoint(store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Where it answers, also for commands of the dev stack."""
+    monkeypatch.setattr(stack_outputs, "outputs", lambda stack: {"node_ids": NODES})
+    monkeypatch.setattr(power, "PAUSE_S", 0.0)
+    with running(serve(store)) as url:
+        monkeypatch.setenv(arm.ENDPOINT_VARIABLE, url)
+        yield url
+
+
+def deallocate(endpoint: str, *names: str) -> None:
+    """What the nightly stop does, or an eviction."""
+    with arm.connect({arm.ENDPOINT_VARIABLE: endpoint}) as azure:
+        for name in names:
+            azure.begin(NODES[name], "deallocate", power.API_VERSION)
+
+
+def test_a_deallocated_node_runs_again_and_the_other_is_left_alone(endpoint: str, store: Store) -> None:
+    deallocate(endpoint, SECOND)
+    before = store.read().resources[NODES[FIRST].lower()]
+    told = CliRunner().invoke(app, ["start"])
+    assert told.exit_code == 0
+    assert told.stdout.splitlines() == [
+        f"{FIRST}: ran already",
+        f"{SECOND}: was deallocated, is running",
+        "They apply their bundle by themselves and serve again once their models are loaded.",
+    ]
+    after = store.read().resources
+    assert after[NODES[SECOND].lower()].notes["power"] == "running"
+    assert after[NODES[FIRST].lower()] == before
+
+
+def test_the_same_as_json(endpoint: str) -> None:
+    deallocate(endpoint, FIRST, SECOND)
+    told = CliRunner().invoke(app, ["start", "--json"])
+    assert json.loads(told.stdout)["nodes"] == [
+        {"name": name, "was": "deallocated", "now": "running", "refusal": None} for name in NODES
+    ]
+    assert all(
+        node["was"] == "running" for node in json.loads(CliRunner().invoke(app, ["start", "--json"]).stdout)["nodes"]
+    )
+
+
+def test_a_stack_of_an_older_program_is_told_the_next_step() -> None:
+    with pytest.raises(InputError, match=r"does not know its nodes' ids yet; run `make up STACK=dev` first"):
+        stack_outputs.node_ids({"gateway_id": "x"}, "dev")
+
+
+def test_a_bundle_for_a_node_that_does_not_run_names_the_command() -> None:
+    said = "Code='OperationNotAllowed' Message='Cannot modify extensions in the VM when the VM is not running.'"
+    failure = failures.explain(said, plan())
+    assert failure is not None
+    assert failure.next_step == "Run `infra start -s dev`, then `up` again."
+
+
+def refusing(answers: dict[tuple[str, str], tuple[int, dict[str, Any]]]) -> ThreadingHTTPServer:
+    """An Azure that answers by method and last part of the path; a start is begun where it says nothing else."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def _respond(self) -> None:
+            path = self.path.partition("?")[0]
+            status, body = answers.get((self.command, path.rpartition("/")[2]), (202, {}))
+            content = json.dumps(body).encode()
+            self.send_response(status)
+            if status == 202:
+                self.send_header("Azure-AsyncOperation", f"http://{self.headers['Host']}/operations/one?api-version=1")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_GET = do_POST = _respond  # noqa: N815 - the library's names
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            pass
+
+    return ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+
+
+STOPPED = (200, {"statuses": [{"code": "ProvisioningState/succeeded"}, {"code": "PowerState/deallocated"}]})
+NO_ROOM = {"code": "AllocationFailed", "message": "We do not have sufficient capacity for the requested VM size."}
+
+
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        (
+            {("GET", "one"): (200, {"status": "Failed", "error": NO_ROOM})},
+            "Azure refused (AllocationFailed): We do not have sufficient capacity for the requested VM size.",
+        ),
+        (
+            {("POST", "start"): (403, {"error": {"code": "AuthorizationFailed", "message": "no"}})},
+            "Azure refused (AuthorizationFailed): no. Sign in as somebody with the role `Virtual Machine Contributor` "
+            "on the nodes.",
+        ),
+        ({("GET", "one"): (200, {"status": "InProgress"})}, "Azure has not started it within 15 minutes"),
+    ],
+)
+def test_what_azure_refuses_is_told_with_exit_code_1(
+    monkeypatch: pytest.MonkeyPatch, answers: dict[tuple[str, str], tuple[int, dict[str, Any]]], said: str
+) -> None:
+    monkeypatch.setattr(stack_outputs, "outputs", lambda stack: {"node_ids": NODES})
+    monkeypatch.setattr(power, "PAUSE_S", 0.0)
+    monkeypatch.setattr(power, "DEADLINE_S", 0.0)
+    with running(refusing({("GET", "instanceView"): STOPPED, **answers})) as url:
+        monkeypatch.setenv(arm.ENDPOINT_VARIABLE, url)
+        told = CliRunner().invoke(app, ["start"])
+    assert told.exit_code == 1
+    assert said in told.stdout
+    assert "error: 2 of 2 nodes did not start; run the command again later" in told.stderr

@@ -121,6 +121,9 @@ def test_a_failing_node_is_kept_and_the_next_up_updates_it(stack):
         stack.up()
     assert CANARY not in str(caught.value)
     assert len(stack.azure.of_type("compute:VirtualMachine")) == 1
+    with pytest.raises(automation.CommandError, match=r"VMExtensionProvisioningError"):
+        stack.up()  # the engine updates what failed, and Azure runs nothing twice
+    stack.program.script = "echo apply again"
     result = stack.up()
     assert result.summary.resource_changes == {"same": 5, "update": 1}
     assert outputs(result)["exit"] == 0

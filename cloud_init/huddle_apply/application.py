@@ -16,7 +16,7 @@ from .failure import ApplyError
 from .installed import credentials, libraries, rootfs
 from .installed.credentials import Vault
 from .ledger import Ledger, State, say
-from .machine import azure_agent, boot, commands, disks, systemd
+from .machine import vm_agent, boot, commands, disks, systemd
 from .models import staging, store
 from .models.copies import Copies
 from .paths import NodePaths
@@ -267,7 +267,7 @@ class Application:
 
     def _end(self, state: State, serving: str | None, reason: str | None, code: int, log: str = "") -> int:
         if not self._at_boot:  # at boot a command may be running, and this restarts the agent that runs it
-            azure_agent.look_often(self._paths, self._ledger)
+            vm_agent.look_often(self._paths, self._ledger)
         self._ledger.note(weights=self._weights(serving) if serving else None)
         return self._ledger.end(state, serving, reason, code, log=log)
 

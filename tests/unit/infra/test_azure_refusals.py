@@ -63,5 +63,5 @@ def test_a_purge_is_advised_only_where_azure_allows_it(stack: str, purges: bool)
     said = 'Code="ConflictError" Message="A vault with the same name already exists in deleted state."'
     failure = failures.explain(said, load_plan(stack))
     assert failure is not None
-    assert ("az keyvault purge" in failure.next_step) is purges
+    assert ("infra purge" in failure.next_step) is purges
     assert "name_salt" in failure.next_step

@@ -17,7 +17,7 @@ CASES: list[tuple[dict[str, Any], str, str]] = [
     (
         {"nodes": {"image": {"version": "1.2.3", "id": "x"}}},
         "nodes.image.id",
-        "allowed: offer, publisher, sku, version",
+        "allowed: offer, publisher, security, sku, version",
     ),
     ({"serving": {"ports": {"wraper": 1}}}, "serving.ports.wraper", "did you mean wrapper?"),
     (

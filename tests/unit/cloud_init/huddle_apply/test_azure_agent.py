@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloud_init.huddle_apply import ledger
-from cloud_init.huddle_apply.machine import azure_agent
+from cloud_init.huddle_apply.machine import vm_agent
 from tests.unit.cloud_init.node import FakeNode, apply, deliver, engine_changed
 
 IMAGE = "# of the image\nExtensions.Enabled=y\nExtensions.GoalStatePeriod=300\nExtensions.InitialGoalStatePeriod=6\n"
@@ -76,7 +76,7 @@ def test_an_agent_that_cannot_be_set_is_a_warning(node: FakeNode, broken: str) -
     ],
 )
 def test_only_a_longer_period_is_changed(before: str, after: str) -> None:
-    assert azure_agent.lowered(before) == after
+    assert vm_agent.lowered(before) == after
 
 
 @given(log=st.text(max_size=5_000), sentence=st.text(min_size=1, max_size=5_000))

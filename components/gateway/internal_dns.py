@@ -49,7 +49,12 @@ class InternalDns(pulumi.ComponentResource):
             pulumi.ResourceOptions(parent=self),
         )
         gateway = args.scope.names.gateway
-        addresses = args.addresses.apply(lambda told: known_addresses(told, args.known, gateway))
+        # What Azure never tells is unknown in each preview, so an address that is known must not be made from it.
+        addresses = (
+            pulumi.Output.from_input([args.known])
+            if args.known
+            else args.addresses.apply(lambda told: told_addresses(told, gateway))
+        )
         for zone in self.zones:
             privatedns.PrivateRecordSet(
                 f"{name}-{zone}",
@@ -76,14 +81,13 @@ def vnet_of(subnet_id: str) -> str:
     return subnet_id.partition("/subnets/")[0]
 
 
-def known_addresses(told: Sequence[str] | None, known: str | None, gateway: str) -> Sequence[str]:
-    """The gateway's addresses: what the stack file says, or else what Azure tells.
+def told_addresses(addresses: Sequence[str] | None, gateway: str) -> Sequence[str]:
+    """The gateway's addresses as Azure tells them.
 
     Raises:
-        pulumi.RunError: nobody says one. Azure's description of the property leaves PremiumV2 out
+        pulumi.RunError: it tells none. Its description of the property leaves PremiumV2 out
             (docs/facts/api-management.md#internal-names).
     """
-    addresses = [known] if known else told
     if addresses:
         return addresses
     raise pulumi.RunError(

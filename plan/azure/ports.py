@@ -33,6 +33,7 @@ def _gateway_flows(tier: GatewayTier, inbound: GatewayInbound, units: int) -> It
         yield row("gateway-management", gateway, 3443, platform, "control plane", Segment.API_MANAGEMENT)
         yield row("gateway-probe", gateway, 6390, platform, "load balancer probe", Segment.LOAD_BALANCER)
         yield row("sql", Segment.SQL, 1433, "Azure SQL", "gateway state", gateway)
+        yield row("key-vault", Segment.KEY_VAULT, 443, "Azure Key Vault", "the platform's own certificates", gateway)
         validation = "certificate validation"
         yield row("certificates", Segment.INTERNET, 80, "certificate authorities", validation, gateway)
     if facts.classic and units > 1:  # apart, each unit would grant every limit by itself
@@ -40,7 +41,6 @@ def _gateway_flows(tier: GatewayTier, inbound: GatewayInbound, units: int) -> It
         yield row("gateway-counters", gateway, 4290, platform, counted, gateway, protocol="Udp")
         yield row("gateway-cache", gateway, (6380, 6383), platform, "cache that units share", gateway)
     yield row("storage", Segment.STORAGE, 443, "Azure Storage", "gateway state", gateway)
-    yield row("key-vault", Segment.KEY_VAULT, 443, "Azure Key Vault", "named values", gateway)
     monitor_ports = ((443, 443), (1886, 1886))
     yield row("monitor", Segment.MONITOR, monitor_ports, "Azure Monitor", "logs and metrics", gateway)
 

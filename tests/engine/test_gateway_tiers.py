@@ -47,7 +47,8 @@ def test_the_gateway_is_what_the_stack_says(life: Life) -> None:
         assert service.properties["publisherName"] == "Somebody else"
         return
     assert service.properties["virtualNetworkType"] == plan.gateway.virtual_network_type
-    assert bool(service.properties.get("privateIPAddresses")) == (plan.gateway.virtual_network_type == "Internal")
+    internal = plan.gateway.virtual_network_type == "Internal"
+    assert bool(service.properties.get("privateIPAddresses")) == (internal and plan.gateway.facts.classic)
 
 
 def test_destroy_leaves_what_was_there_before(life: Life) -> None:

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from infra.program import load_plan
 from infra.operations import failures
+from infra.program import load_plan
 from infra.reports import azure_summary, cost, plan_json, ports_view, resource_graph, shapes, tree_view
 from plan import stack_file
 from plan.vocabulary import GatewayTier, Segment

@@ -115,11 +115,24 @@ def _found(content: Any) -> Any:
     return findings(caught.value, Whole)
 
 
+def aliases(levels: int) -> str:
+    """Each name means ten of the one before."""
+    rows = ["a0: &a0 [x, x]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, levels))]
+    return "\n".join(rows)
+
+
 def test_an_alias_in_yaml_is_read_once_however_often_it_is_named() -> None:
-    """Ten names of ten names each would be ten thousand million lines."""
-    rows = ["a0: &a0 [x, x]"] + [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
-    assert len(parse("\n".join(rows), "bomb.yaml").lines) < 200
-    assert parse("a: &a {b: [*a]}\n", "loop.yaml").lines[("a", "b")] == 1
+    assert len(parse(aliases(4), "f.yaml").lines) < 80
+
+
+def test_aliases_that_mean_very_much_or_themselves_are_refused() -> None:
+    """Ten names of ten names each would be ten thousand million values."""
+    with pytest.raises(YamlSourceError, match="its aliases stand for more than 100,000 values"):
+        parse(aliases(10), "bomb.yaml")
+    with pytest.raises(YamlSourceError, match="an anchor holds itself") as caught:
+        parse("b: 1\na: &a {b: [*a]}\n", "loop.yaml")
+    assert (caught.value.line, caught.value.column) == (2, 4)
+    assert len(parse(str(list(range(150_000))), "long.yaml").data) == 150_000, "a long list is no alias"
 
 
 def test_what_stands_twice_is_told_with_both_lines() -> None:

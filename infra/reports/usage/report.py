@@ -17,7 +17,7 @@ from infra.reports.usage.bill import Bill, Capacity, Rate, TokenUse, base_of, ra
 from plan.azure.model import AzurePlan
 from plan.vocabulary import Topology
 
-NODES = "GPU nodes"
+NODES = "Nodes"
 LONGEST_H = 8_784
 """Hours of a leap year: no bill covers more."""
 
@@ -40,6 +40,8 @@ def capacity(plan: AzurePlan, hours: float, file: str) -> Capacity:
     Raises:
         InputError: the nodes' size has no known price.
     """
+    if plan.compute.size.gpus == 0:
+        raise InputError(Fault(file, "nodes.size", f"{plan.compute.size.name} has no GPU, so no token's time is known"))
     estimate = cost.estimate(plan)
     nodes = next(item for item in estimate.items if item.name == NODES)
     if nodes.usd_per_month is None:

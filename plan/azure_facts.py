@@ -51,13 +51,14 @@ CPU = "cpu"
 """In the place of a GPU's name, for a size without one: what `huddle launch` calls the device."""
 
 _NC_QUOTA = "StandardNCadsH100v5Family"
+_ND_H100_QUOTA, _ND_H200_QUOTA = "standardNDSH100v5Family", "standardNDISRH200V5Family"
 
 # fmt: off
-_SIZES = (  # vCPUs, GPUs, their name, VRAM, local NVMe in GiB, most data disks, NIC in Gbit/s, RDMA, quota family, memory in GiB
+_SIZES = (  # vCPUs, GPUs, their name, VRAM, NVMe in GiB, most data disks, NIC in Gbit/s, RDMA, quota family, memory
     VmSize("Standard_NC40ads_H100_v5", 40, 1, "h100-nvl", _NVL_MIB, 3576, 8, 40, False, _NC_QUOTA, 320),
     VmSize("Standard_NC80adis_H100_v5", 80, 2, "h100-nvl", _NVL_MIB, 7152, 16, 80, False, _NC_QUOTA, 640),
-    VmSize("Standard_ND96isr_H100_v5", 96, 8, "h100-sxm", _SXM_MIB, 28610, 32, 80, True, "standardNDSH100v5Family", 1900),
-    VmSize("Standard_ND96isr_H200_v5", 96, 8, "h200-sxm", _H200_MIB, 28610, 16, 80, True, "standardNDISRH200V5Family", 1850),
+    VmSize("Standard_ND96isr_H100_v5", 96, 8, "h100-sxm", _SXM_MIB, 28610, 32, 80, True, _ND_H100_QUOTA, 1900),
+    VmSize("Standard_ND96isr_H200_v5", 96, 8, "h200-sxm", _H200_MIB, 28610, 16, 80, True, _ND_H200_QUOTA, 1850),
     # Its NIC has 12.5 Gb/s; its disks are those of NC H100 v5 in small: SCSI, a resource disk, raw NVMe.
     VmSize("Standard_L8s_v3", 8, 0, CPU, 0, 1788, 16, 10, False, "standardLSv3Family", 64),
 )

@@ -12,7 +12,7 @@ from huddle.registry import Model, Registry
 from plan.model import EnginePlan, FleetPlan, Hardware
 from plan.vocabulary import Topology
 
-CPU_SHARE = 0.125
+CPU_SHARE = 1 / 8
 """Ours: of a machine's memory, for weights. A larger model would load, and take minutes for a sentence."""
 _BYTES_PER_PARAMETER = 2
 
@@ -79,7 +79,7 @@ def _cpu_problems(model: Model, hardware: Hardware, plan: FleetPlan) -> Iterator
     if weights_gib > hardware.memory_gib * CPU_SHARE:
         yield (
             key,
-            f"has {weights_gib:.1f} GiB of weights; allowed on a node without GPU: {CPU_SHARE:.0%} of its "
+            f"has {weights_gib:.1f} GiB of weights; allowed on a node without GPU: an eighth of its "
             f"{hardware.memory_gib} GiB of memory",
         )
 

@@ -27,7 +27,7 @@ def prove(
     to: Annotated[Path | None, typer.Option("--out", help="Write the page to this new file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
 ) -> None:
-    """Ask Azure what this program assumes of it, after `up` or `destroy`. Exit code 1 if an assumption does not hold."""
+    """Ask Azure what this program assumes of it, after `up` or `destroy`. Exit code 1: something does not hold."""
     from infra.operations import arm, stack_outputs, subscription  # noqa: PLC0415 - what talks to Azure is loaded
     from infra.proof import answers, drift, gather, page, requests, sent  # noqa: PLC0415 - where it does
 

@@ -145,6 +145,16 @@ def _role(_: AzurePlan, seen: Evidence) -> Judged:
     return _either(found[1] == "done", f"the secrets were {found[1]} after {found[2]} s, of {most} s at most")
 
 
+def _cpu_engine(plan: AzurePlan, seen: Evidence) -> Judged:
+    if not plan.head.hardware.on_cpu:
+        raise NotReadError("this stack has GPUs")
+    apply = known(seen.commands).get(APPLY_COMMAND)
+    state = str(_view(apply).get("executionState") or "") if apply else ""
+    if state not in ("Succeeded", "Failed"):
+        return Verdict.NOT_TOLD, f"{APPLY_COMMAND} is {state or 'not there'}"
+    return _either(state == "Succeeded", f"{APPLY_COMMAND} has {state.lower()}")
+
+
 def _web(plan: AzurePlan, seen: Evidence) -> Judged:
     delegation = plan.gateway.delegation
     if delegation is None:
@@ -252,4 +262,5 @@ JUDGES: Mapping[str, Judge] = {
     "h100-spot": _spot,
     "h100-nvme": _nvme,
     "names-stay-locked": _locked,
+    "cpu-engine": _cpu_engine,
 }

@@ -15,7 +15,7 @@ FILE = Path(__file__).with_name("assumptions.yaml")
 
 
 class Assumption(BaseModel):
-    """A sentence that may be false, how it is asked, and what follows. `person`: what `infra prove` leaves to people."""
+    """A sentence that may be false, how it is asked, what follows. `person`: what `infra prove` leaves to people."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

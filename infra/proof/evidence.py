@@ -26,7 +26,7 @@ class NotReadError(Exception):
 
 @dataclass(frozen=True)
 class Run:
-    """A run command as it stood after a PUT of it: when its last run began, what that said, and the way there and back."""
+    """A run command after a PUT of it: when its last run began, what that said, and the seconds there and back."""
 
     started: str
     output: str

@@ -101,6 +101,7 @@ def _providers(arm: Arm, root: str) -> Mapping[str, str]:
 
 
 def _sizes(arm: Arm, root: str, location: str) -> Mapping[str, Mapping[str, str]]:
+    """Capabilities (docs/facts/azure.md#what-sizes-can-do)."""
     found = arm.list(f"{root}/providers/Microsoft.Compute/skus", _SKUS, filter=f"location eq '{location}'")
     return {
         str(one["name"]): {str(each["name"]): str(each["value"]) for each in one.get("capabilities") or []}

@@ -1,4 +1,4 @@
-"""A small command of its own on a node, put three times, to see when Azure runs it (docs/facts/azure.md#run-command)."""
+"""A small command on a node, put three times, to see when Azure runs it (docs/facts/azure.md#run-command)."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Only what `infra` asks for: a service's products and subscriptions, their keys, regenerating a key; private DNS zones
 and their links; what `arm_subscription.py` lists and purges; what `arm_power.py` starts; what `arm_resources.py` shows.
-Anything else is 404 with a text that says so. It listens on loopback and checks no token, because none is ever sent there.
+Anything else is 404 with a text that says so. It listens on loopback and checks no token: none is ever sent there.
 """
 
 from __future__ import annotations

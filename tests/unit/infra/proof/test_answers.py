@@ -36,8 +36,8 @@ def command(output: str = "", **more: Any) -> dict[str, Any]:
     return body(instanceView={"startTime": "12:00", "output": output}, **more)
 
 
-def replies(tokens: tuple[str, str], status: int = 200) -> tuple[Reply, ...]:
-    name = "x-ratelimit-remaining-tokens"
+def replies(tokens: tuple[str, str], status: int = 200, of: str = "tokens") -> tuple[Reply, ...]:
+    name = f"x-ratelimit-remaining-{of}"
     return tuple(Reply(status, {name: left} if left else {}, 12) for left in tokens)
 
 
@@ -95,6 +95,7 @@ CASES: list[tuple[str, dict[str, Any], Verdict, str]] = [
     ("tokens-are-counted", {"replies": replies(("10", "1000"))}, NOT_TOLD, "a new minute"),
     ("tokens-are-counted", {"replies": replies(("", ""))}, FAILS, "lack the header"),
     ("tokens-are-counted", {"replies": replies(("1000", "988"), status=503)}, NOT_TOLD, "503"),
+    ("requests-are-counted", {"replies": replies(("60", "59"), of="requests")}, HOLDS, "60, then 59 requests remained"),
     ("requests-are-counted", {"replies": replies(("1000", "988"))}, FAILS, "lack the header x-ratelimit-remaining-req"),
     ("h100-spot", {"sizes": {SIZE: {"LowPriorityCapable": "True"}}}, HOLDS, "True"),
     ("h100-spot", {"sizes": {SIZE: {"LowPriorityCapable": "False"}}}, FAILS, "False"),
@@ -126,11 +127,19 @@ def test_premium_v2_is_asked_for_its_address(addresses: list[str], verdict: Verd
     assert answer("premiumv2-address", seen, **PREMIUM_V2).verdict is verdict
 
 
+@pytest.mark.parametrize(
+    ("state", "verdict"), [("Succeeded", HOLDS), ("Failed", FAILS), ("Running", NOT_TOLD), (None, NOT_TOLD)]
+)
+def test_a_stack_without_gpu_says_whether_its_engine_came_up(state: str | None, verdict: Verdict) -> None:
+    apply = body(instanceView={"executionState": state})
+    seen = dataclasses.replace(EMPTY, commands={"huddle-apply": apply} if state else {})
+    found = {one.id: one.verdict for one in answers.all_of(plan("proof"), seen)}
+    assert found["cpu-engine"] is verdict
+    assert answer("cpu-engine", seen).seen == "this stack has GPUs"
+
+
 def test_every_assumption_that_is_asked_can_hold() -> None:
-    holding = {name for name, _, verdict, _ in CASES if verdict is HOLDS} | {
-        "premiumv2-address",
-        "requests-are-counted",
-    }
+    holding = {name for name, _, verdict, _ in CASES if verdict is HOLDS} | {"premiumv2-address", "cpu-engine"}
     undecided = {"web-provider"}  # only a look before the first `up` can say that it holds
     assert holding == {name for name, one in assumptions.load().items() if not one.person} - undecided
 

@@ -71,25 +71,6 @@ def on_cpu(**changes: Any) -> AzurePlan:
     return planned(serving=serving, nodes=nodes, gateway={"products": _products()}, **changes)
 
 
-def test_a_small_model_is_not_spread_over_nodes_that_would_idle() -> None:
-    with pytest.raises(InputError) as caught:
-        planned(serving={"models": {"llama-3.2-3b": {}}, "topology": "distributed"}, gateway={"products": _products()})
-    assert "serving.topology: 'distributed' spreads one model over all nodes, but llama-3.2-3b" in str(caught.value)
-
-
-def _products() -> dict[str, Any]:
-    return {"developers": {"display_name": "Developers"}}
-
-
-def on_cpu(**changes: Any) -> AzurePlan:
-    serving = {"models": {"qwen2.5-0.5b": {}}, **changes.pop("serving", {})}
-    nodes = {"size": "Standard_L8s_v3", **changes.pop("nodes", {})}
-    products = {
-        "developers": {"display_name": "D", "description": "d", "requests_per_minute": 1, "tokens_per_minute": 1}
-    }
-    return planned(serving=serving, nodes=nodes, gateway={"products": products}, **changes)
-
-
 def test_a_small_model_is_served_on_the_cpu() -> None:
     plan = on_cpu()
     assert plan.serving.engines == (EnginePlan("qwen2.5-0.5b", 1, 1),)

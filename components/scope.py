@@ -11,7 +11,7 @@ import pulumi
 
 from plan.azure.names import Names
 
-_SECRET_TAGS = 15
+_FIRST_TAGS = 15
 _ZONE_TAG = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 
 
@@ -26,9 +26,9 @@ class StackScope:
     protect: bool
 
     @property
-    def secret_tags(self) -> Mapping[str, str]:
-        """What a secret of Key Vault takes: the first 15, and so this program's own (docs/facts/azure.md#tags)."""
-        return dict(islice(self.tags.items(), _SECRET_TAGS))
+    def first_tags(self) -> Mapping[str, str]:
+        """The first 15, and so this program's own: no secret and no gateway takes more (docs/facts/azure.md#tags)."""
+        return dict(islice(self.tags.items(), _FIRST_TAGS))
 
     @property
     def zone_tags(self) -> Mapping[str, str]:

@@ -1,7 +1,7 @@
 """A small client of Azure Resource Manager: pages of a list, and actions. It knows nothing about what it asks for.
 
-The endpoint is Azure's (through the environment's proxy), or a loopback address where the simulator's stand-in listens (`simulator.azure.arm`), which
-gets no token: nothing but Azure ever does.
+The endpoint is Azure's, through the environment's proxy if there is one, or a loopback address where the simulator's
+stand-in listens (`simulator.azure.arm`), which gets no token: nothing but Azure ever does.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ class Arm:
 
     def __init__(self, endpoint: str, token: Token | None) -> None:
         self._token = token
-        self._http = httpx2.Client(base_url=endpoint, timeout=TIMEOUT_S, follow_redirects=False, trust_env=token is not None)
+        self._http = httpx2.Client(
+            base_url=endpoint, timeout=TIMEOUT_S, follow_redirects=False, trust_env=token is not None
+        )
 
     def __enter__(self) -> Self:
         return self

@@ -61,7 +61,10 @@ def _private_dns(settings: AzureSettings, _: Known) -> Findings:
     """A zone of another owner is used as it is, so it must be one that resolves here already."""
     network, needed = settings.network, [link.value for link in private_links(settings)]
     if network.private_dns_zones and network.private_dns is PrivateDnsOwner.POLICY:
-        yield "network.private_dns_zones", "is for `private_dns: own`; with `policy`, the policy chooses zones; remove it"
+        yield (
+            "network.private_dns_zones",
+            "is for `private_dns: own`; with `policy`, the policy chooses zones; remove it",
+        )
     elif network.private_dns_zones and network.existing_vnet is None:
         yield "network.private_dns_zones", "needs network.existing_vnet: a new VNet is linked to no zone yet"
     for index, zone_id in enumerate(network.private_dns_zones):

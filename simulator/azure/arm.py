@@ -1,8 +1,8 @@
 """`python -m simulator.azure.arm`: a stand-in for Azure Resource Manager's HTTP api, over the simulated subscription.
 
 Only what `infra` asks for: lists of a service's products and subscriptions, their keys, regenerating a key; lists of
-private DNS zones and their links. Anything else is 404 with a text that says so. It listens on loopback and checks no token, because
-none is ever sent there.
+private DNS zones and their links. Anything else is 404 with a text that says so. It listens on loopback and checks no
+token, because none is ever sent there.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ _SERVICE: Final = (
     r"(?P<service>/subscriptions/[^/]+/resourceGroups/[^/]+/providers/Microsoft\.ApiManagement/service/[^/]+)"
 )
 _LIST: Final = re.compile(rf"{_SERVICE}/(?P<kind>products|subscriptions)", re.IGNORECASE)
-_ZONES: Final = re.compile(r"(?P<inside>/subscriptions/[^/]+)/providers/Microsoft\.Network/privateDnsZones", re.IGNORECASE)
+_ZONES: Final = re.compile(
+    r"(?P<inside>/subscriptions/[^/]+)/providers/Microsoft\.Network/privateDnsZones", re.IGNORECASE
+)
 _LINKS: Final = re.compile(
     r"(?P<inside>/subscriptions/[^/]+/resourceGroups/[^/]+/providers/Microsoft\.Network/privateDnsZones/[^/]+)"
     r"/virtualNetworkLinks",

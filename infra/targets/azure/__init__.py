@@ -105,18 +105,16 @@ def explain(text: str, plan: AzurePlan) -> Failure | None:
     return failures.explain(text, plan)
 
 
-def refused_before_up(stack: str) -> int:
+def refused_before_up(plan: AzurePlan) -> int:
     """1, with the reason said, when `up` would delete what others subscribed to, or meet a DNS zone of others."""
-    command = [str(stack_file.ROOT / ".venv/bin/infra"), "products", "--leaving", "-s", stack]
-    return subprocess.run(command, check=False, stdout=sys.stderr).returncode or _zones_in_the_way(stack)
+    command = [str(stack_file.ROOT / ".venv/bin/infra"), "products", "--leaving", "-s", plan.stack]
+    return subprocess.run(command, check=False, stdout=sys.stderr).returncode or _zones_in_the_way(plan)
 
 
-def _zones_in_the_way(stack: str) -> int:
+def _zones_in_the_way(plan: AzurePlan) -> int:
     """Whoever may not list zones is not held up: Azure itself refuses the second one, though after some minutes."""
-    from infra import program  # noqa: PLC0415 - it reads the table of targets
     from infra.operations import arm, private_zones  # noqa: PLC0415
 
-    plan = program.load_azure_plan(stack)
     if plan.network.existing_vnet is None or not plan.network.private_zones:
         return 0
     try:

@@ -320,4 +320,6 @@ def test_sockets_have_short_paths_whatever_the_temporary_directory_is(name: str)
     assert made.environment({name: long})["VLLM_RPC_BASE_PATH"] == "/tmp"
     assert made.environment({name: "/" + 35 * "ü"})["VLLM_RPC_BASE_PATH"] == "/tmp", "bytes, not characters"
     assert made.environment({name: long}).get("TMPDIR") == (long if name == "TMPDIR" else None), "files stay there"
-    assert made.environment({name: short}).get("VLLM_RPC_BASE_PATH") == (short if name == "VLLM_RPC_BASE_PATH" else None)
+    assert made.environment({name: short}).get("VLLM_RPC_BASE_PATH") == (
+        short if name == "VLLM_RPC_BASE_PATH" else None
+    )

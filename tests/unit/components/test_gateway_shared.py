@@ -1,4 +1,4 @@
-"""What a stack writes into an API Management of somebody else: everything under ids of its own, nothing under others."""
+"""What a stack writes into an API Management of somebody else: everything under ids of its own."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ def shared() -> Recording:
     found = {"id": EXISTING["id"], "gatewayUrl": "https://c.azure-api.net", "developerPortalUrl": "https://c"}
     calls = {**CALLS, "apimanagement:getApiManagementService": lambda _: found}
     both = {"azure_openai_api": True, "bearer_api": True}
-    return build(
-        plan(gateway={"existing": EXISTING, "products": TWO_PRODUCTS, **both}), calls=calls, subnet_id=None
-    )
+    return build(plan(gateway={"existing": EXISTING, "products": TWO_PRODUCTS, **both}), calls=calls, subnet_id=None)
 
 
 @pytest.fixture(scope="module")

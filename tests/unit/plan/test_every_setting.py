@@ -57,7 +57,9 @@ GIVEN: Mapping[str, Mapping[str, Any]] = {
     },
     "gateway.existing.prefix": {
         "gateway.existing": {
-            "id": arm_id("Microsoft.ApiManagement/service", "ours"), "subnet": "10.9.0.0/24", "prefix": "team"
+            "id": arm_id("Microsoft.ApiManagement/service", "ours"),
+            "subnet": "10.9.0.0/24",
+            "prefix": "team",
         }
     },
     "network.private_dns_zones": {"network.existing_vnet": arm_id("Microsoft.Network/virtualNetworks", "theirs")},

@@ -16,7 +16,7 @@ from .failure import ApplyError
 from .installed import credentials, libraries, rootfs
 from .installed.credentials import Vault
 from .ledger import Ledger, State, say
-from .machine import vm_agent, boot, commands, disks, systemd
+from .machine import boot, commands, disks, systemd, vm_agent
 from .models import staging, store
 from .models.copies import Copies
 from .paths import NodePaths

@@ -39,7 +39,8 @@ def explain(text: str, plan: AzurePlan) -> Failure | None:
         if match := re.search(expression, flat, re.IGNORECASE):
             if callable(explained):
                 return explained(match, plan)
-            return Failure(*(sentence.format(found=match, plan=plan) for sentence in explained))
+            what, next_step = (sentence.format(found=match, plan=plan) for sentence in explained)
+            return Failure(what, next_step)
     return None
 
 

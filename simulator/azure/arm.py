@@ -61,8 +61,8 @@ class ArmApi:
                 return self._regenerate(found["id"], found["which"].lower())
             with self._store.transaction() as state:
                 for answered in (arm_power.answer, arm_subscription.answer):
-                    if (found := answered(state, method, path)) is not None:
-                        return found
+                    if (said := answered(state, method, path)) is not None:
+                        return said
         except ArmError as error:
             return error.status, {"error": {"code": error.code, "message": f"{SIMULATED} {error.message}"}}
         return 404, {"error": {"code": "NotImitated", "message": f"{SIMULATED} {method} {path} is not imitated"}}

@@ -73,7 +73,7 @@ def refused(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> int:
     """What `make up` gets before it starts pulumi; nothing else stands in its way."""
     monkeypatch.setenv("ARM_ENDPOINT", endpoint)
     monkeypatch.setattr(azure.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=0))
-    return azure.refused_before_up(plan(network={"existing_vnet": VNET}))
+    return azure.refused_before("up", plan(network={"existing_vnet": VNET}))
 
 
 def test_up_does_not_begin_with_a_zone_in_the_way(

@@ -11,7 +11,7 @@ import pulumi
 
 from plan.azure.names import Names
 
-_SECRET_TAGS = 15
+_FIRST_TAGS = 15
 _ZONE_TAG = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 
 
@@ -26,11 +26,12 @@ class StackScope:
     protect: bool
 
     @property
-    def secret_tags(self) -> Mapping[str, str]:
-        """What a secret of Key Vault takes: the first 15, and so this program's own (docs/facts/azure.md#tags)."""
-        return dict(islice(self.tags.items(), _SECRET_TAGS))
+    def first_tags(self) -> Mapping[str, str]:
+        """The first 15, and so this program's own: no secret and no gateway takes more (docs/facts/azure.md#tags)."""
+        return dict(islice(self.tags.items(), _FIRST_TAGS))
 
     @property
     def zone_tags(self) -> Mapping[str, str]:
-        """What a private DNS zone keeps: others vanish, and every preview would bring them back."""
-        return {name: value for name, value in self.tags.items() if _ZONE_TAG.fullmatch(name)}
+        """What a private DNS zone keeps, 15 at most: others vanish, and every preview would bring them back."""
+        kept = ((name, value) for name, value in self.tags.items() if _ZONE_TAG.fullmatch(name))
+        return dict(islice(kept, _FIRST_TAGS))

@@ -122,7 +122,7 @@ class Secrets(pulumi.ComponentResource):
             vault_name=self._vault.name,
             secret_name=vault_name,
             properties=keyvault.SecretPropertiesArgs(value=pulumi.Output.secret(value)),
-            tags=self._scope.secret_tags,
+            tags=self._scope.first_tags,
             opts=stays_in_vault(self, self._vault),
         )
 

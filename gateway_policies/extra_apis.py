@@ -24,7 +24,10 @@ _DEPLOYED = ("/chat/completions", "/completions", "/embeddings")
 
 @dataclass(frozen=True)
 class ExtraApi:
-    """One more API; `name` is the program's word, `id` the gateway's. `document` is its OpenAPI description; `operations` holds policies of operations by their ids."""
+    """One more API; `name` is the program's word, `id` the gateway's.
+
+    `document` is its OpenAPI description; `operations` holds policies of operations by their ids.
+    """
 
     name: str
     id: str

@@ -1,4 +1,4 @@
-"""A proxy as offices have them: it notes what it is asked for and refuses it. Whatever goes to loopback must not come."""
+"""A proxy as offices have them: it notes what it is asked for and refuses it. What is for loopback must not come."""
 
 from __future__ import annotations
 

@@ -16,7 +16,9 @@ class Chain:
     Callers add in sorted order, so a newcomer in the middle changes what others wait for, never what they are called.
 
     In a `shared` service ids change with `gateway.existing.prefix`. There a replacement stands beside the old one until
-    nothing names that any more; the provider would delete first, which Azure refuses for what is in use.
+    nothing names that any more; the provider would delete first, which Azure refuses for what is in use. And everybody
+    waits for all who came before: what is replaced early leaves a gap in the line, across which the engine would delete
+    at the same time.
     """
 
     def __init__(self, after: Sequence[pulumi.Resource], *, shared: bool) -> None:
@@ -29,8 +31,8 @@ class Chain:
         )
 
     def add(self, resource: R) -> R:
-        """Note `resource` as the last one."""
-        self._last = [resource]
+        """Note `resource` as one that came."""
+        self._last = [*self._last, resource] if self._shared else [resource]
         return resource
 
     @property

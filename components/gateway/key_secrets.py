@@ -39,7 +39,7 @@ class KeySecrets(pulumi.ComponentResource):
                     vault_name=args.scope.names.key_vault,
                     secret_name=secret,
                     properties=keyvault.SecretPropertiesArgs(value=value),
-                    tags=args.scope.secret_tags,
+                    tags=args.scope.first_tags,
                     opts=stays_in_vault(self, args.vault),
                 )
         self.register_outputs({})

@@ -116,7 +116,7 @@ class ApiManagement(pulumi.ComponentResource):
             developer_portal_status=apimanagement.DeveloperPortalStatus.ENABLED,
             legacy_portal_status=apimanagement.LegacyPortalStatus.DISABLED,
             custom_properties=_custom_properties(classic=gateway.facts.classic),
-            tags=dict(scope.tags),
+            tags=dict(scope.first_tags),
             opts=pulumi.ResourceOptions(
                 parent=self,
                 protect=scope.protect,

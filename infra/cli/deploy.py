@@ -125,7 +125,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     validated = subprocess.run(validate, check=False, stdout=sys.stderr)  # stdout is pulumi's: it may be JSON
     if validated.returncode:
         return validated.returncode
-    target = targets.of(load_plan(options.stack).target)
+    plan = load_plan(options.stack)
+    target = targets.of(plan.target)
     problem = target.obstacle(os.environ) or no_backend(os.environ)
     if options.action == "preview":
         problem = problem or lack_of_secrets(options.stack, stack_secrets.missing_in(ROOT, options.stack))
@@ -144,7 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except stack_secrets.StackNotReadyError as error:
             print(error, file=sys.stderr)
             return EXIT_NOT_READY
-    if options.action != "preview" and (refused := target.refused_before(options.action, options.stack)):
+    if options.action != "preview" and (refused := target.refused_before(options.action, plan)):
         return refused
     print(f"pulumi {options.action} of stack {options.stack} (Pulumi {engine.version})", file=sys.stderr, flush=True)
     # One thing that can't go must not keep a GPU VM alive.

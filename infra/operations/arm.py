@@ -1,7 +1,7 @@
 """A small client of Azure Resource Manager: resources, lists and actions. It knows nothing about what it asks for.
 
-The endpoint is Azure's (through the environment's proxy), or a loopback address where the simulator's stand-in listens (`simulator.azure.arm`), which
-gets no token: nothing but Azure ever does.
+The endpoint is Azure's, through the environment's proxy if there is one, or a loopback address where the simulator's
+stand-in listens (`simulator.azure.arm`), which gets no token: nothing but Azure ever does.
 """
 
 from __future__ import annotations

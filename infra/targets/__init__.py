@@ -48,7 +48,7 @@ class TargetModule(Protocol):
     def obstacle(self, environ: Mapping[str, str]) -> str | None:
         """What is missing before `up` can start, as a sentence with the next step."""
 
-    def refused_before(self, action: str, stack: str) -> int:
+    def refused_before(self, action: str, plan: Any) -> int:
         """Exit status of a check that asks what stands already; not 0, with the reason said, when `up` or `destroy`
         must not run.
         """

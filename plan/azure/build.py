@@ -120,11 +120,12 @@ def _check_names(names: Names, settings: AzureSettings, stack: str, file: str) -
 
 def _check_entities(gateway: GatewayPlan, file: str) -> None:
     """Only the prefix can make them too long: the names behind it are bounded by their own settings."""
-    entities = [*gateway.products, *gateway.backends, *gateway.pools]
+    products, backends, pools = gateway.products, gateway.backends, gateway.pools
+    ids = [*(each.id for each in products), *(each.id for each in backends), *(each.id for each in pools)]
     faults = [
         Fault(file, "gateway.existing.prefix", f"{sentence}; set a shorter prefix than {gateway.prefix!r}")
-        for entity in entities
-        if (sentence := problem(Kind.GATEWAY_CHILD, entity.id))
+        for entity_id in ids
+        if (sentence := problem(Kind.GATEWAY_CHILD, entity_id))
     ]
     if faults:
         raise InputError(faults[0])

@@ -62,7 +62,7 @@ def gateway_plan(
 
 
 def id_prefix(settings: AzureSettings, stack: str) -> str:
-    """What ids begin with (docs/decisions/0018): in a service that others use, too, the stack's name or its own word."""
+    """What ids begin with (docs/decisions/0018): in somebody else's service, the stack's name or its own word."""
     existing = settings.gateway.existing
     word = (stack if existing.prefix is None else existing.prefix) if existing else ""
     return f"{word}-" if word else ""

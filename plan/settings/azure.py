@@ -35,8 +35,8 @@ class Network(Section):
     )
     private_dns_zones: tuple[PrivateZoneId, ...] = Field(
         (),
-        description="ARM ids of private DNS zones that the existing VNet is linked to already; the stack's endpoints are "
-        "named in them, and the stack makes only the zones that are missing here. A VNet takes one zone of a name.",
+        description="ARM ids of private DNS zones that the existing VNet is linked to already; the stack's endpoints "
+        "are named in them, and it makes only the zones that are missing here. A VNet takes one zone of a name.",
     )
     address_space: Cidr = Field(IPv4Network("10.0.0.0/16"), description="The VNet's range (CIDR).")
     nodes_subnet: Cidr = Field(IPv4Network("10.0.0.0/24"), description="GPU nodes (CIDR).")

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from huddle.forms import Form
 from plan.settings.gateway import Gateway, Product
-from plan.settings.types import Cidr, Email, GatewayId, Line, Origin, Section, Slug
+from plan.settings.types import Cidr, Email, GatewayId, IdPrefix, Line, Origin, Section, Slug
 from plan.vocabulary import GatewayInbound, GatewayTier, PublicAccess
 
 
@@ -18,16 +18,7 @@ class ExistingGateway(Section):
 
     id: GatewayId = Field(description="Its ARM id.")
     subnet: Cidr = Field(description="The range from which it calls the nodes (CIDR); the wrapper accepts no others.")
-    prefix: (
-        Annotated[
-            str,
-            Form(
-                r"([a-z]([a-z0-9-]{0,18}[a-z0-9])?)?",
-                "at most 20 lower-case letters, digits and hyphens, starting with a letter, not ending with a hyphen",
-            ),
-        ]
-        | None
-    ) = Field(
+    prefix: IdPrefix | None = Field(
         None,
         description="First part of the ids of what this stack creates in it; the stack's name when left out. Empty "
         "keeps the ids and keys of a stack that was brought up without one.",

@@ -85,6 +85,13 @@ Slug = Annotated[
         "2 to 50 lower-case letters, digits and hyphens, starting with a letter, not ending with a hyphen",
     ),
 ]
+IdPrefix = Annotated[
+    str,
+    Form(
+        r"([a-z]([a-z0-9-]{0,18}[a-z0-9])?)?",
+        "at most 20 lower-case letters, digits and hyphens, starting with a letter, not ending with a hyphen",
+    ),
+]
 TagKey = Annotated[str, Form(r"[^<>%&\\?/]{1,512}", "1 to 512 characters, none of them < > % & \\ ? or /")]
 TagValue = Annotated[str, StringConstraints(max_length=256)]
 SshPublicKey = Annotated[

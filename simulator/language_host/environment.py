@@ -50,7 +50,7 @@ class PythonEnvironment:
         return cls(interpreter, virtualenv)
 
     def variables(self, base: Mapping[str, str] = os.environ) -> dict[str, str]:
-        """*base* as if the virtual environment were activated; unbuffered output comes at once, no proxy sees loopback."""
+        """*base* as if the virtual environment were activated; no output comes late, no proxy sees loopback."""
         activated = {**loopback.environment(base), "PYTHONUNBUFFERED": "1"}
         if self.virtualenv is not None:
             activated["VIRTUAL_ENV"] = str(self.virtualenv)

@@ -19,6 +19,14 @@ CAPACITY = """
 faults:
   - {kind: capacity, times: 1}
 """
+NO_CAPACITY_WITHOUT_ZONES = """
+faults:
+  - {kind: capacity, times: 1, code: OverconstrainedAllocationRequest}
+"""
+INTERFACE_KEPT = """
+faults:
+  - {kind: partial, times: 1, code: NicReservedForAnotherVm, match: {type: "compute:VirtualMachine"}}
+"""
 NODE_DOES_NOT_SERVE = """
 faults:
   - {kind: run_command, times: 1}
@@ -64,12 +72,21 @@ def test_a_used_up_quota_is_one_sentence_and_what_was_made_is_kept(life: Life) -
     assert life.azure.of_type("network:VirtualNetwork"), "what was created before must be kept"
 
 
-def test_no_capacity_is_told_apart_from_quota(life: Life) -> None:
-    life.faults(CAPACITY)
+@pytest.mark.parametrize("faults", [CAPACITY, NO_CAPACITY_WITHOUT_ZONES])
+def test_no_capacity_is_told_apart_from_quota(life: Life, faults: str) -> None:
+    life.faults(faults)
     text, _ = life.fail(life.sandbox.stack.up)
     failure = explained(life, text)
     assert failure.what.startswith("Azure has no free Standard_NC40ads_H100_v5 in eastus2")
     assert "quota does not help" in failure.what
+
+
+def test_an_interface_that_azure_keeps_can_be_tried_again(life: Life) -> None:
+    life.faults(INTERFACE_KEPT)
+    text, _ = life.fail(life.sandbox.stack.up)
+    failure = explained(life, text)
+    assert "keeps a network interface" in failure.what
+    assert failure.again_in_s == failures.NIC_HELD_S
 
 
 def test_a_node_that_does_not_serve_fails_the_deployment_with_its_log(life: Life) -> None:

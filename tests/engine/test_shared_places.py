@@ -124,6 +124,7 @@ def test_both_come_up_and_neither_destroys_the_others(place: LandingZone, blue: 
     assert {each.split("/")[1].partition("-")[0] for each in place.entities() - in_blue} == {"green"}
     assert {each.split("/")[1].partition("-")[0] for each in in_blue} == {"blue"}
     assert of_blue < of_both
+    assert len([each for each in of_both if each.startswith(f"{ZONE}/A/")]) == 2, "a record of each vault"
     for life in (blue, green):
         assert changes(life.preview()) == {}, "the other one changed something of it"
         life.refresh()
@@ -158,7 +159,7 @@ def test_a_second_zone_of_a_name_is_told_before_and_explained_after(place: Landi
 @pytest.mark.parametrize(
     ("name", "gateway", "what", "next_step"),
     [
-        ("cyan", {"prefix": "blue"}, "API Management has backends/blue-node-1 already", "gateway.existing.prefix"),
+        ("cyan", {"prefix": "blue"}, "API Management has contoso-apis/backends/blue-node-1 already", "gateway.existing.prefix"),
         ("pink", {"api_path": "blue/v1"}, "has the path blue/v1 already", "another gateway.api_path, such as pink/v1"),
     ],
 )

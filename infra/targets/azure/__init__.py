@@ -101,20 +101,18 @@ def explain(text: str, plan: AzurePlan) -> Failure | None:
     return failures.explain(text, plan)
 
 
-def refused_before(action: str, stack: str) -> int:
+def refused_before(action: str, plan: AzurePlan) -> int:
     """1, with the reason said, when it would delete what others subscribed to, or meet a DNS zone of others."""
     question = {"up": "--leaving", "destroy": "--destroy"}[action]
-    command = [str(stack_file.ROOT / ".venv/bin/infra"), "products", question, "-s", stack]
+    command = [str(stack_file.ROOT / ".venv/bin/infra"), "products", question, "-s", plan.stack]
     refused = subprocess.run(command, check=False, stdout=sys.stderr).returncode
-    return refused or (_zones_in_the_way(stack) if action == "up" else 0)
+    return refused or (_zones_in_the_way(plan) if action == "up" else 0)
 
 
-def _zones_in_the_way(stack: str) -> int:
+def _zones_in_the_way(plan: AzurePlan) -> int:
     """Whoever may not list zones is not held up: Azure itself refuses the second one, though after some minutes."""
-    from infra import program  # noqa: PLC0415 - it reads the table of targets
     from infra.operations import arm, private_zones  # noqa: PLC0415
 
-    plan = program.load_azure_plan(stack)
     if plan.network.existing_vnet is None or not plan.network.private_zones:
         return 0
     try:

@@ -93,7 +93,8 @@ def _base(plan: AzurePlan) -> _Base:
     dns = PrivateDns(
         "private-dns", PrivateDnsArgs(scope=scope, vnet_id=network.vnet_id, zones=plan.network.private_zones)
     )
-    zone_ids: dict[str, pulumi.Input[str]] = {**dns.zone_ids, **plan.network.existing_zones}
+    zone_ids: dict[str, pulumi.Input[str]] = {**dns.zone_ids}
+    zone_ids.update({zone.value: zone_id for zone, zone_id in plan.network.existing_zones.items()})
     secrets = Secrets(
         "secrets",
         SecretsArgs(

@@ -113,7 +113,7 @@ def test_a_busy_lock_is_waited_for(machine: Machine, tmp_path: Path) -> None:
     machine.environment["PATH"] = f"{front.parent}:{machine.environment['PATH']}"
     with machine.busy():
         process = machine.start(scaled(120))
-        until(lambda: tries.exists(), "apt-mark has been refused once")
+        until(tries.exists, "apt-mark has been refused once")
         assert tries.read_text().split()[0] == "100"
     _, said = process.communicate(timeout=scaled(300))
     assert (process.returncode, said) == (0, "")
@@ -143,9 +143,8 @@ def test_each_bundle_holds_what_the_one_before_could_not(
         if name != "PATH":
             monkeypatch.setenv(name, value)
     fake, real = node.fake / "bin/dpkg-query", "/usr/bin/dpkg-query"
-    fake.write_text(
-        f'#!/bin/sh\ncase "$*" in *Status-Abbrev*) exec {real} "$@" ;; esac\nsed "s/$/ installed/" $FAKE/packages\n'
-    )
+    usual = fake.read_text().partition("set -eu\n")[2]
+    fake.write_text(f'#!/bin/bash\ncase "$*" in *Status-Abbrev*) exec {real} "$@" ;; esac\n{usual}')
     monkeypatch.setattr("cloud_init.huddle_apply.machine.boot.HOLD_S", 1)
     bundle = deliver(node.port)
     with machine.busy():

@@ -23,9 +23,8 @@ HEAD, WORKER = "huddleai-h100-node-1", "huddleai-h100-node-2"
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_shell_program_of_a_bundle_passes_shellcheck(kind: str, tmp_path: Path) -> None:
     programs = {path: content for path, content in built(kind).files.items() if content.startswith(b"#!/bin/bash")}
-    assert {"bin/huddle-hold", "bin/huddle-ray", "bin/huddle-ray-guard", "rootfs/opt/huddle/bin/huddle-nvme"} <= set(
-        programs
-    )
+    commands = {f"bin/{name}" for name in ("huddle-hold", "huddle-ray", "huddle-ray-guard")}
+    assert commands | {"rootfs/opt/huddle/bin/huddle-nvme"} <= set(programs)
     rendered.write({**programs, **_script(kind)}, tmp_path)
     paths = [str(tmp_path / path) for path in (*programs, *_script(kind))]
     done = subprocess.run(["shellcheck", "--severity=style", *paths], capture_output=True, text=True, check=False)

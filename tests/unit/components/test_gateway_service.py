@@ -52,6 +52,12 @@ def test_public_access_is_closed_when_the_stack_says_so() -> None:
     assert build(plan(gateway=gateway)).one(SERVICE)["publicNetworkAccess"] == "Disabled"
 
 
+def test_a_service_takes_fifteen_tags_the_programs_own_among_them() -> None:
+    kept = build(plan(tags={f"tag-{number}": "x" for number in range(38)})).one(SERVICE)["tags"]
+    assert len(kept) == 15
+    assert {"project", "stack", "environment"} <= set(kept)
+
+
 @pytest.mark.parametrize(("stack", "protected"), [("dev", False), ("prod", True)])
 def test_prod_protects_the_service_and_nothing_that_changes_with_the_stack_file(stack: str, protected: bool) -> None:
     recording = build(plan(stack))

@@ -1,4 +1,4 @@
-"""What a stack writes into an API Management of somebody else: everything under ids of its own, nothing under others."""
+"""What a stack writes into an API Management of somebody else: everything under ids of its own."""
 
 from __future__ import annotations
 

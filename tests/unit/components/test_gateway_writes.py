@@ -47,10 +47,8 @@ def product(name: str, subscriptions: set[str]) -> GatewayProduct:
 
 def build_products(products: Sequence[GatewayProduct]) -> Recording:
     def program() -> None:
-        args = ProductsArgs(
-            scope(plan()), service_name="service", api_id="api", products=tuple(products), after=[], shared=False
-        )
-        Products("products", args)
+        names = {"service_name": "service", "api_id": "api"}
+        Products("products", ProductsArgs(scope(plan()), **names, products=tuple(products), after=[], shared=False))
 
     return run_program(program)
 

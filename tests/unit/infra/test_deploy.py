@@ -12,6 +12,7 @@ from infra.engine import EngineUnavailableError, Origin, PulumiEngine
 from infra.engine.versions import ROOT
 from infra.targets import azure
 from infra.targets.azure import login
+from plan.azure.model import AzurePlan
 from tools.preview_summary import summary
 
 LOGIN = {"ARM_CLIENT_ID": "a", "ARM_TENANT_ID": "b", "ARM_SUBSCRIPTION_ID": "c", "ARM_CLIENT_SECRET": "d"}
@@ -112,7 +113,7 @@ def test_without_login_pulumi_does_not_start(environ: pytest.MonkeyPatch, capfd:
 def test_with_everything_there_pulumi_starts_with_the_users_flags(environ: pytest.MonkeyPatch):
     for name, value in {**LOGIN, **BACKEND}.items():
         environ.setenv(name, value)
-    environ.setattr(azure, "refused_before", lambda action, stack: 0)
+    environ.setattr(azure, "refused_before", lambda action, plan: 0)
     with pytest.raises(Started) as started:
         deploy.main(["destroy", "dev", "--", "--yes", "--refresh"])
     assert started.value.args[0] == ["destroy", "--stack", "dev", "--continue-on-error", "--yes", "--refresh"]
@@ -144,10 +145,10 @@ def test_what_others_use_stops_it_before_pulumi(environ: pytest.MonkeyPatch, act
     for name, value in {**LOGIN, **BACKEND}.items():
         environ.setenv(name, value)
     environ.setattr(stack_secrets, "prepare", lambda *_, **__: None)
-    asked: list[tuple[str, str]] = []
+    asked: list[tuple[str, AzurePlan]] = []
     environ.setattr(azure, "refused_before", lambda *question: asked.append(question) or 1)
     assert deploy.main([action, "dev"]) == 1
-    assert asked == [(action, "dev")]
+    assert [(asked_for, plan.stack) for asked_for, plan in asked] == [(action, "dev")]
 
 
 def test_without_an_engine_there_is_a_sentence(environ: pytest.MonkeyPatch, capfd: pytest.CaptureFixture):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from infra.operations.arm import Arm
 from infra.operations.private_zones import in_the_way
+from infra.targets import azure
 from plan.azure_network import PrivateLink
 from simulator.azure.arm import serve
 from simulator.azure.state.store import Resource, Store
@@ -64,3 +67,44 @@ def test_another_owners_zone_is_named_with_the_setting_for_it(look: Look) -> Non
 )
 def test_nothing_else_stands_in_the_way(look: Look, zones: dict[str, str], network: dict[str, object]) -> None:
     assert look(zones, **network) == []
+
+
+def refused(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> int:
+    """What `make up` gets before it starts pulumi; nothing else stands in its way."""
+    monkeypatch.setenv("ARM_ENDPOINT", endpoint)
+    monkeypatch.setattr(azure.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=0))
+    return azure.refused_before("up", plan(network={"existing_vnet": VNET}))
+
+
+def test_up_does_not_begin_with_a_zone_in_the_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = Store(tmp_path / "azure.json")
+    with running(serve(store)) as endpoint:
+        assert refused(monkeypatch, endpoint) == 0
+        with store.transaction() as state:
+            link = {"virtualNetwork": {"id": VNET}}
+            state.put(Resource(zone("hub"), "azure-native:privatedns:PrivateZone", {}))
+            state.put(
+                Resource(f"{zone('hub')}/virtualNetworkLinks/a", "azure-native:privatedns:VirtualNetworkLink", link)
+            )
+        assert refused(monkeypatch, endpoint) == 1
+    (sentence,) = capsys.readouterr().err.splitlines()
+    assert sentence.startswith("error: the VNet resolves privatelink.vaultcore.azure.net in ")
+
+
+def test_whoever_may_not_look_is_told_and_goes_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Refusing(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(403)
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            """Say nothing."""
+
+    with running(ThreadingHTTPServer(("127.0.0.1", 0), Refusing)) as endpoint:
+        assert refused(monkeypatch, endpoint) == 0
+    assert capsys.readouterr().err.startswith(
+        "warning: whether the VNet has our private DNS zones already is not known"
+    )

@@ -2,10 +2,11 @@
 
 import json
 import random
+import re
 
 import pytest
 
-from huddle.wrapper.body.effort import MOST_NS, Signs, prepared_at_once
+from huddle.wrapper.body.effort import INLINE_NS, MOST_NS, Signs, prepared_at_once
 from huddle.wrapper.body.strictjson import parse_object
 from huddle.wrapper.errors import RequestError
 from tests.serving.wrapper.conftest import Wrapper
@@ -95,3 +96,28 @@ def test_effort_sees_through_escapes() -> None:
         text = "".join(draw.choice('a"\\,:{[.') for _ in range(20_000))
         body = json.dumps({"a": text, "b": [0] * 5_000}).encode()
         assert Signs(body).effort_ns < plain + 500_000
+
+
+def test_signs_are_those_of_the_body() -> None:
+    """Nothing is lost, and nothing that is left out brings together what was apart."""
+    draw = random.Random(7)
+    for _ in range(300):
+        body = "".join(draw.choices('ab ,:{["\\u05bé1.eE\n', k=draw.randrange(400))).encode()
+        signs = Signs(body)
+        assert signs.openings == body.count(b"{") + body.count(b"[")
+        assert signs.escapes == (body.count(rb"\u00"), body.count(rb"\u005") + body.count(rb"\u007"))
+        assert signs.holds_digits(3) == bool(re.search(rb"[0-9]{3}", body))
+
+
+@pytest.mark.parametrize("filling", [b"{", b"[", b",", b":", b".", b'"', rb"\u005b", b'{"":[0.e,'])
+def test_what_is_prepared_at_once_unseen_could_not_take_longer(filling: bytes) -> None:
+    for size in (1_024, 2_000):
+        body = filling * (size // len(filling))
+        signs = Signs(body)
+        at_once = signs.effort_ns <= INLINE_NS and signs.most_ns_in_texts <= INLINE_NS
+        assert at_once
+        assert prepared_at_once(body) == (not signs.escapes[0] or len(body) <= 1_024)
+
+
+def test_what_could_take_longer_is_counted() -> None:
+    assert not prepared_at_once(b"{" * (INLINE_NS // 2_000 + 1))

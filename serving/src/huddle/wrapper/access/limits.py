@@ -29,6 +29,9 @@ class Limit(StrEnum):
     CONCURRENCY = "max_concurrency"
 
 
+_TOKEN_LIMITS: Final = (Limit.TOKENS_PER_MINUTE, Limit.TOKENS_PER_DAY)
+
+
 @dataclass(frozen=True, slots=True)
 class Quota:
     """What one subscriber may use; None means without limit."""
@@ -104,8 +107,7 @@ class Reservation:
 
     tokens: int
     sequences: int
-    minute_slot: int
-    day_slot: int
+    slots: tuple[int, int]
     settled: bool = False
 
 
@@ -130,10 +132,7 @@ class Subscriber:
         self._minute_requests = Window(None, 60)
         self._minute_tokens = Window(None, 60)
         self._day_tokens = Window(None, 86_400)
-        self._tokens = (
-            (Limit.TOKENS_PER_MINUTE, self._minute_tokens),
-            (Limit.TOKENS_PER_DAY, self._day_tokens),
-        )
+        self._token_windows = (self._minute_tokens, self._day_tokens)
         self._running = 0
         self.arriving = 0
         self._max_concurrency: int | None = None
@@ -165,7 +164,7 @@ class Subscriber:
         Raises `RequestError` (429 with a time to wait; 400: never).
         `batch`: its sequences need not run at once, so one with more than are allowed takes all that are.
         """
-        for name, window in self._tokens:
+        for name, window in zip(_TOKEN_LIMITS, self._token_windows, strict=True):
             if window.limit is not None and tokens > window.limit:  # waiting would not help
                 raise RequestError(
                     400,
@@ -186,15 +185,15 @@ class Subscriber:
                     f"more than {Limit.CONCURRENCY.value} ({most}) ever allows; ask for fewer",
                 )
             raise _over(Limit.CONCURRENCY, most, 1)
-        for name, window in self._tokens:
+        for name, window in zip(_TOKEN_LIMITS, self._token_windows, strict=True):
             wait = window.wait_s(tokens, now)
             if wait > 0:
                 raise _over(name, window.limit or 0, math.ceil(wait))
         self._running += sequences
-        minute, day = self._minute_tokens, self._day_tokens
+        minute, day = self._token_windows
         minute.reserved += tokens
         day.reserved += tokens
-        return Reservation(tokens, sequences, minute.slot(now), day.slot(now))
+        return Reservation(tokens, sequences, (minute.slot(now), day.slot(now)))
 
     def settle(self, reservation: Reservation, actual: int | None, now: float) -> None:
         """The request has ended, having used `actual` tokens; None when nobody knows: then all it declared."""
@@ -204,10 +203,7 @@ class Subscriber:
         self._running -= reservation.sequences
         declared = reservation.tokens
         used = declared if actual is None else actual
-        for window, slot in (
-            (self._minute_tokens, reservation.minute_slot),
-            (self._day_tokens, reservation.day_slot),
-        ):
+        for window, slot in zip(self._token_windows, reservation.slots, strict=True):
             window.reserved -= declared
             window.charge(slot, used, now)
 

@@ -16,6 +16,7 @@ from huddle.wrapper.routes import Route
 
 _EVENT_END: Final = b"\n\n"
 _DONE: Final = b"[DONE]"
+_DONE_EVENT: Final = b"data: [DONE]"
 _CHOICES: Final = b'"choices":['
 _JOINED_BYTES: Final = 4 * 1024
 _EVENT_MAX: Final = 4 * 1024 * 1024  # a longer event is not held until its end: it becomes an error
@@ -87,14 +88,15 @@ class StreamMeter:
         The beginning of an unfinished event waits for its end: no reader could act on it before that.
         """
         held, made = self._held, b""
-        if not held and self._pieces(data) == len(data):
-            return data
         if held and _EVENT_END not in held[-1][-1:] + data:
             _keep(held, data)
             self.size += len(data)
         else:
-            data = b"".join(held) + data
+            if held:
+                data = b"".join(held) + data
             pieces = 0 if self._dropping else self._pieces(data)
+            if not held and pieces == len(data):
+                return data
             made = data[:pieces]
             whole, end, partial = data[pieces:].rpartition(_EVENT_END)
             if end:
@@ -142,12 +144,14 @@ class StreamMeter:
         if self._dropping:
             self._dropping = False
             return b""
+        if event == _DONE_EVENT:
+            return event + _EVENT_END
         lines = [line[5:] for line in event.split(b"\n") if line.startswith(b"data:")]
         if not lines:
             return b""  # a comment, or what no client would read
         text = b"".join(lines)
         if text.strip() == _DONE:
-            return b"data: [DONE]\n\n"
+            return _DONE_EVENT + _EVENT_END
         value = decode(text)
         if not isinstance(value, dict) or _is_error(value):
             return self._replaced(event)

@@ -45,6 +45,7 @@ class Answer:
 
 
 Judged = tuple[Verdict, str]
+_NEVER_RAN: Judged = Verdict.NOT_TOLD, "Azure told no begin of the command that was put first"
 Judge = Callable[[AzurePlan, Evidence], Judged]
 
 
@@ -115,12 +116,16 @@ def _parameters(_: AzurePlan, seen: Evidence) -> Judged:
 
 def _changed(_: AzurePlan, seen: Evidence) -> Judged:
     trial = known(seen.trial)
+    if not trial.first.started:
+        return _NEVER_RAN
     begun = f"last run began {trial.equal.started}, and {trial.changed.started} after the parameter was changed"
     return _either(trial.equal.started != trial.changed.started, begun)
 
 
 def _equal(_: AzurePlan, seen: Evidence) -> Judged:
     trial = known(seen.trial)
+    if not trial.first.started:
+        return _NEVER_RAN
     begun = f"last run began {trial.first.started}, and {trial.equal.started} after the same was put again"
     return _either(trial.first.started == trial.equal.started, begun)
 

@@ -91,7 +91,7 @@ def _commands(arm: Arm, vm: str) -> Mapping[str, Body]:
     return {
         name: arm.get(f"{vm}/runCommands/{name}", _COMPUTE, expand="instanceView")
         for name in names
-        if name.startswith("huddle-") and name != trial.COMMAND
+        if name.startswith("huddle-") and not name.startswith(trial.COMMAND)
     }
 
 

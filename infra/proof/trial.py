@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +14,7 @@ from infra.proof.evidence import Body, Run, Trial, properties
 
 API_VERSION = "2024-11-01"
 COMMAND = "huddle-proof"
+"""The beginning of its name. Each trial has a name of its own, as the node remembers what ran under one, for ever."""
 SCRIPT = Path(__file__).with_name("ask-node.sh")
 PAUSE_S, DEADLINE_S = 5.0, 900.0
 """An agent that was never told otherwise looks every 300 s."""
@@ -33,7 +35,7 @@ def run(
     Raises:
         ArmError: Azure refused, did not answer, or was not done within 15 minutes.
     """
-    command = f"{vm_id}/runCommands/{COMMAND}"
+    command = f"{vm_id}/runCommands/{COMMAND}-{uuid.uuid4().hex[:8]}"
 
     def put(attempt: int) -> Run:
         begin = clock()

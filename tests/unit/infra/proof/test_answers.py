@@ -62,6 +62,8 @@ CASES: list[tuple[str, dict[str, Any], Verdict, str]] = [
     ("changed-parameter-runs", {"trial": trial()}, HOLDS, "began 1, and 2"),
     ("changed-parameter-runs", {"trial": trial(changed="1")}, FAILS, "began 1, and 1"),
     ("equal-settings-stay", {"trial": trial()}, HOLDS, "began 1, and 1"),
+    ("equal-settings-stay", {"trial": trial("", "", "")}, NOT_TOLD, "told no begin"),
+    ("changed-parameter-runs", {"trial": trial("", "", "2")}, NOT_TOLD, "told no begin"),
     ("equal-settings-stay", {"trial": trial(equal="3")}, FAILS, "began 1, and 3"),
     (
         "agent-period",

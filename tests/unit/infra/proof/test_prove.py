@@ -76,6 +76,15 @@ def test_trying_runs_a_command_twice_and_takes_it_away(store: Store, monkeypatch
     assert [each.name for each in store.read().inside(VM)] == ["huddle-apply"]
 
 
+def test_each_trial_has_a_name_of_its_own(store: Store) -> None:
+    """A node remembers what ran under a name, also once the command is deleted."""
+    with arm.connect() as azure:
+        for _ in range(2):
+            trial.run(azure, VM, "eastus2")
+    with store.reading() as state:
+        assert len(state.resources[VM.lower()].notes["runCommands"]) == 2
+
+
 def test_a_node_that_does_not_run_is_a_reason_and_no_end(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stack_outputs, "with_secrets", lambda _: {})
     monkeypatch.setattr(drift, "changed", lambda _: ())

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import httpx2
 
@@ -141,7 +141,7 @@ class Arm:
 
 def _url(resource_id: str, api_version: str, query: Mapping[str, str]) -> str:
     words = {"api-version": api_version, **{f"${name}": value for name, value in query.items()}}
-    return f"{resource_id}?{urlencode(words, safe='$')}"
+    return f"{resource_id}?{urlencode(words, safe='$', quote_via=quote)}"
 
 
 def connect(environ: Mapping[str, str] = os.environ) -> Arm:

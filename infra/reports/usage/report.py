@@ -26,8 +26,10 @@ def bill(plan: AzurePlan, uses: Sequence[TokenUse], hours: float, *, file: str) 
     """Settle `hours` hours in which all nodes of the plan ran.
 
     Raises:
-        InputError: the nodes have no verified price, or the hours are none, or more than a year's.
+        InputError: the nodes have no GPU or no verified price, or the hours are none, or more than a year's.
     """
+    if plan.head.hardware.on_cpu:
+        raise InputError(Fault(file, "nodes.size", f"{plan.compute.size.name} has no GPU, so no token's time is known"))
     if not 0 < hours <= LONGEST_H:
         allowed = f"more than 0, up to {LONGEST_H} (a year)"
         raise InputError(Fault("--hours", "", f"{hours:g} is not allowed; allowed: {allowed}"))
@@ -40,8 +42,6 @@ def capacity(plan: AzurePlan, hours: float, file: str) -> Capacity:
     Raises:
         InputError: the nodes' size has no known price.
     """
-    if plan.compute.size.gpus == 0:
-        raise InputError(Fault(file, "nodes.size", f"{plan.compute.size.name} has no GPU, so no token's time is known"))
     estimate = cost.estimate(plan)
     nodes = next(item for item in estimate.items if item.name == NODES)
     if nodes.usd_per_month is None:

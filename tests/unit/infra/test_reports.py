@@ -15,7 +15,7 @@ from rich.console import Console
 
 from infra.operations import failures
 from infra.program import load_plan
-from infra.reports import azure_summary, cost, plan_json, ports_view, resource_graph, shapes, tree_view
+from infra.reports import azure_summary, cost, picture, plan_json, ports_view, resource_graph, shapes, tree_view
 from plan import stack_file
 from plan.vocabulary import GatewayTier, Segment
 from tests.unit.stack_values import FILES, legal_changes, plan
@@ -254,6 +254,12 @@ def test_the_plan_on_a_terminal(stack: str, width: int) -> None:
         assert str(node.address) in text
     assert built.names.gateway in text
     assert cost.headline(cost.estimate(built)) in text
+
+
+def test_a_stack_without_gpu_does_not_speak_of_gpus() -> None:
+    proof = load_plan("proof")
+    assert ("Nodes", "1 x Standard_L8s_v3 (no GPU), regular") in azure_summary.summary(proof)
+    assert "8 vCPUs, no GPU" in picture.render(proof)
 
 
 def test_a_spot_stack_names_the_quota_that_it_uses() -> None:

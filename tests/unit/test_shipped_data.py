@@ -24,6 +24,7 @@ from huddle.registry import prompts
 from huddle.wrapper.body import fields
 from huddle.wrapper.routes import Route
 from infra import program
+from infra.proof import assumptions
 from infra.reports import cost, durations, openapi_doc
 from plan import azure_regions, azure_time_zones
 from simulator.azure.contracts import refusal
@@ -65,6 +66,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "gateway_policies/policy_elements.json": lambda _: policy_elements.rules.__wrapped__(),
     "components/alerts.yaml": lambda _: list(alert_rules.alerts()),
     "components/workbook.json": lambda _: alert_rules.workbook("title"),
+    "infra/proof/assumptions.yaml": lambda _: assumptions.load.__wrapped__(),
     "infra/reports/data/durations.yaml": lambda _: durations.load.__wrapped__(),
     "infra/reports/data/operations.yaml": lambda _: openapi_doc.document(),
     "infra/reports/data/prices.yaml": lambda _: cost.load_prices.__wrapped__(),

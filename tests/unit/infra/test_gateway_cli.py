@@ -90,6 +90,29 @@ def test_a_stack_that_never_came_up_has_nothing_to_lose(azure: dict[str, Any], m
     assert run("products", "-s", "dev", "--destroy").exit_code == 0
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_an_interrupted_destroy_whose_gateway_is_gone_goes_on(
+    azure: dict[str, Any], monkeypatch: pytest.MonkeyPatch, shared: bool
+) -> None:
+    azure["gateway_id"] = GATEWAY.replace("/gw", "/gone")
+    plan = load_plan("dev")
+    existing = ExistingGatewayPlan(GATEWAY, "g", "gw") if shared else None
+    monkeypatch.setattr(
+        program, "load_azure_plan", lambda _: replace(plan, gateway=replace(plan.gateway, existing=existing))
+    )
+    done = run("products", "-s", "dev", "--destroy")
+    assert (done.exit_code, done.stderr) == (0, "")
+
+
+def test_an_azure_that_does_not_answer_keeps_no_vm_alive(
+    azure: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(arm.ENDPOINT_VARIABLE, "http://127.0.0.1:1")
+    done = run("products", "-s", "dev", "--destroy")
+    assert done.exit_code == 0
+    assert done.stderr.startswith("warning: whether others subscribed to the gateway is not known: Azure did not")
+
+
 def test_where_no_product_leaves_azure_is_not_even_asked(
     azure: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,7 +38,8 @@ def leaks(
 
     plans = [program.load_azure_plan(name) for name in ([stack] if stack else stack_file.names())]
     chosen = subscription.current()
-    owners = [leaks.Owner(plan, stack_state.known_ids(plan.stack)) for plan in plans]
+    states = {plan.stack: stack_state.known_ids(plan.stack) for plan in plans}
+    owners = [leaks.Owner(plan, states[plan.stack] or frozenset()) for plan in plans]
     with arm.connect() as azure:
         found = leaks.find(
             owners,
@@ -47,6 +48,12 @@ def leaks(
             azure_side.soft_deleted(azure, chosen),
         )
     names = [plan.stack for plan in plans]
+    for name in sorted({leak.stack for leak in found if states[leak.stack] is None}):
+        typer.echo(
+            f"warning: where Pulumi is logged in there is no stack {name}; if its state is elsewhere, what follows is in "
+            "use: delete nothing",
+            err=True,
+        )
     if as_json:
         typer.echo(
             json.dumps({"subscription": chosen, "stacks": names, "leaks": [vars(leak) for leak in found]}, indent=2)
@@ -84,6 +91,9 @@ def purge(
     chosen = subscription.current()
     with arm.connect() as azure:
         found = _locked(azure, chosen, plan)
+        if kept := [each for each in found if each.kept]:
+            reason = f"{kept[0].name} has purge protection, so Azure keeps it until {kept[0].free_on}; set another one"
+            raise InputError(Fault(stack_file.label(stack), "name_salt", reason))
         if found:
             _be_sure(found, yes)
         _forget(azure, chosen, plan, found)

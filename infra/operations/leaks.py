@@ -65,17 +65,17 @@ def find(
 
 def _of(owner: Owner, live: list[LiveResource], roles: list[LiveGrant], locked: list[SoftDeleted]) -> Iterator[Leak]:
     stack, names = owner.plan.stack, owner.plan.names
-    again = f"run `make destroy STACK={stack}` again" if owner.known else ""
+    again = f"run `make destroy STACK={stack}` again, or, if the stack stays, " if owner.known else ""
     for resource in live:
         if owner.owns(resource) and not owner.knows(resource.id) and resource.type.lower() not in _MADE_BY_AZURE:
             command = (
                 "az group delete --name {0.name}" if resource.type == GROUP_TYPE else "az resource delete --ids {0.id}"
             )
-            yield Leak(resource.type, resource.id, stack, again or f"`{command.format(resource)}`")
+            yield Leak(resource.type, resource.id, stack, f"{again}`{command.format(resource)}`")
     inside = f"/resourcegroups/{names.resource_group}/".lower()
     for grant in roles:
         if inside in f"{grant.scope.lower()}/" and not owner.knows(grant.id):
-            yield Leak(GRANT, grant.id, stack, again or f"`az role assignment delete --ids {grant.id}`")
+            yield Leak(GRANT, grant.id, stack, f"{again}`az role assignment delete --ids {grant.id}`")
     for each in locked:
         if is_name_of(owner.plan, each):
             yield Leak(each.kind.value, each.name, stack, _way_out(each, owner.plan))

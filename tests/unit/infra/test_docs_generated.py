@@ -164,6 +164,14 @@ def test_the_ports_page_follows_the_plan() -> None:
     assert "| wrapper | 8111 | gateway 10.0.1.0/24 | `huddleai_api.service` |" in page
 
 
+def test_the_ports_page_says_which_ports_are_not_tcp_alone() -> None:
+    page = ports_view.to_markdown(
+        plan(gateway={"tier": "Premium", "units": 2}, access={"bastion": {"sku": "Standard"}})
+    )
+    assert "| gateway-counters | 4290 UDP | gateway 10.0.1.0/24 |" in page
+    assert "| bastion-data-plane | 8080 TCP+UDP, 5701 TCP+UDP | VirtualNetwork |" in page
+
+
 # Pictures
 
 

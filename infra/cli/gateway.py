@@ -129,6 +129,12 @@ def _products_leave(plan: AzurePlan) -> bool:
         deployed = live_stack.outputs(plan.stack).get("products") or ()
     except live_stack.NoStackError:
         return False
+    if renamed := [each for each in plan.gateway.products if each.id not in deployed and each.name in deployed]:
+        typer.echo(
+            f"warning: {', '.join(f'product {each.name} becomes {each.id}' for each in renamed)}, and subscriptions get "
+            'new keys; `gateway.existing.prefix: ""` keeps both',
+            err=True,
+        )
     planned = {product.id.casefold() for product in plan.gateway.products}
     return any(product.casefold() not in planned for product in deployed)
 

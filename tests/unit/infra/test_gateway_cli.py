@@ -113,6 +113,21 @@ def test_an_azure_that_does_not_answer_keeps_no_vm_alive(
     assert done.stderr.startswith("warning: whether others subscribed to the gateway is not known: Azure did not")
 
 
+@pytest.mark.parametrize(("prefix", "told"), [("dev-", True), ("", False)])
+def test_an_up_that_gives_subscriptions_new_keys_says_what_keeps_them(
+    azure: dict[str, Any], monkeypatch: pytest.MonkeyPatch, prefix: str, told: bool
+) -> None:
+    azure["products"] = ["developers"]
+    plan = load_plan("dev")
+    products = tuple(replace(each, id=f"{prefix}{each.name}") for each in plan.gateway.products)
+    shared = replace(plan, gateway=replace(plan.gateway, products=products))
+    monkeypatch.setattr(program, "load_azure_plan", lambda _: shared)
+    done = run("products", "-s", "dev", "--leaving")
+    assert done.exit_code == 0
+    said = "warning: product developers becomes dev-developers, and subscriptions get new keys; `gateway.existing.prefix"
+    assert done.stderr.startswith(said) == told
+
+
 def test_where_no_product_leaves_azure_is_not_even_asked(
     azure: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

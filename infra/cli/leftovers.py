@@ -38,8 +38,7 @@ def leaks(
 
     plans = [program.load_azure_plan(name) for name in ([stack] if stack else stack_file.names())]
     chosen = subscription.current()
-    states = {plan.stack: stack_state.known_ids(plan.stack) for plan in plans}
-    owners = [leaks.Owner(plan, states[plan.stack] or frozenset()) for plan in plans]
+    owners = [leaks.Owner(plan, stack_state.known_ids(plan.stack)) for plan in plans]
     with arm.connect() as azure:
         found = leaks.find(
             owners,
@@ -48,12 +47,13 @@ def leaks(
             azure_side.soft_deleted(azure, chosen),
         )
     names = [plan.stack for plan in plans]
-    for name in sorted({leak.stack for leak in found if states[leak.stack] is None}):
-        typer.echo(
-            f"warning: where Pulumi is logged in there is no stack {name}; if its state is elsewhere, what follows is in "
-            "use: delete nothing",
-            err=True,
-        )
+    for owner in owners:  # another backend, or another person's stack of the same name
+        if not owner.known and any(leak.id_in_azure and leak.stack == owner.plan.stack for leak in found):
+            typer.echo(
+                f"warning: the state of {owner.plan.stack} where Pulumi is logged in knows nothing of what follows; if a "
+                "stack of that name is kept elsewhere, it is in use: delete nothing",
+                err=True,
+            )
     if as_json:
         typer.echo(
             json.dumps({"subscription": chosen, "stacks": names, "leaks": [vars(leak) for leak in found]}, indent=2)

@@ -117,9 +117,9 @@ def _already_there(match: re.Match[str], plan: AzurePlan) -> Failure:
             "Set gateway.existing.prefix to a word that nobody else uses in that service, then run `up` again.",
         )
     return Failure(
-        f"{found} stands in Azure, but not in the stack's state: a destroy was interrupted, or somebody made it.",
+        f"{found} stands in Azure, but not in the stack's state: a destroy was interrupted, or it is somebody else's.",
         f"Run `make destroy STACK={plan.stack}` to its end, then `up` again; `infra leaks -s {plan.stack}` says what "
-        "is left.",
+        "is left. If another stack has these names, set name_prefix to another word.",
     )
 
 

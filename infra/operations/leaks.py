@@ -57,6 +57,11 @@ class Leak:
     stack: str
     next_step: str
 
+    @property
+    def id_in_azure(self) -> bool:
+        """Whether it is there, and not only its name."""
+        return self.name.startswith("/")
+
 
 def find(
     owners: Iterable[Owner],

@@ -16,8 +16,8 @@ _NO_STACK = "error: no stack named "
 _ARM_ID = re.compile(r"/subscriptions/[0-9a-f-]{36}(?:/[\w.() -]+)*", re.IGNORECASE)
 
 
-def known_ids(stack: str) -> frozenset[str] | None:
-    """Every ARM id that the state mentions, in lower case; None where the backend has no such stack.
+def known_ids(stack: str) -> frozenset[str]:
+    """Every ARM id that the state mentions, in lower case; none where the backend has no such stack.
 
     Raises:
         InputError: the state can't be read.
@@ -41,7 +41,7 @@ def known_ids(stack: str) -> frozenset[str] | None:
     if done.returncode == 0:
         return ids_in(done.stdout)
     if done.stderr.strip().startswith(_NO_STACK):
-        return None
+        return frozenset()
     said = " ".join(done.stderr.split()).removeprefix("error: ")
     raise InputError(_unreadable(stack, f"Pulumi can't read the stack's state: {said}"))
 
@@ -52,7 +52,7 @@ def node_ids(stack: str, names: Iterable[str]) -> Mapping[str, str]:
     Raises:
         InputError: it knows none, or what `known_ids` raises.
     """
-    known = known_ids(stack) or frozenset()
+    known = known_ids(stack)
     found = {name: each for name in names for each in known if each.endswith(f"/virtualmachines/{name.lower()}")}
     if not found:
         said = f"no node of it is there where Pulumi is logged in; run `make up STACK={stack}` first"

@@ -43,17 +43,18 @@ def test_without_a_stack_every_stack_is_asked_for(store: Store) -> None:
     assert "next: `az group delete --name huddleai-prod-rg`" in done.stdout
 
 
-@pytest.mark.parametrize("known", [None, frozenset()])
-def test_a_backend_without_the_stack_is_said_before_anybody_deletes_what_another_one_knows(
-    store: Store, monkeypatch: pytest.MonkeyPatch, known: frozenset[str] | None
+@pytest.mark.parametrize("known", [frozenset(), frozenset({"/subscriptions/x"})])
+def test_a_state_that_knows_nothing_is_said_before_anybody_deletes_what_another_one_knows(
+    store: Store, monkeypatch: pytest.MonkeyPatch, known: frozenset[str]
 ) -> None:
     group = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{plan('prod').names.resource_group}"
     with store.transaction() as state:
         state.put(Resource(group, "azure-native:resources:ResourceGroup", {}))
+        state.deleted.append(Deleted("/x", "azure-native:keyvault:Vault", plan().names.key_vault, "eastus2", 0.0, 9e9))
     monkeypatch.setattr(stack_state, "known_ids", lambda _: known)
     done = run("leaks")
-    assert ("there is no stack prod; if its state is elsewhere" in done.stderr) == (known is None)
-    assert "no stack dev" not in done.stderr
+    assert ("warning: the state of prod where Pulumi is logged in knows nothing" in done.stderr) == (not known)
+    assert "state of dev" not in done.stderr  # a locked name is nobody's
 
 
 def test_nothing_left_is_said_with_exit_code_0(store: Store) -> None:

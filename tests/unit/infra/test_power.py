@@ -80,9 +80,9 @@ def test_the_same_as_json(endpoint: str) -> None:
     )
 
 
-@pytest.mark.parametrize("known", [None, frozenset(), frozenset({f"{NODES[FIRST].lower()}/runcommands/huddle-apply"})])
+@pytest.mark.parametrize("known", [frozenset(), frozenset({f"{NODES[FIRST].lower()}/runcommands/huddle-apply"})])
 def test_a_stack_without_nodes_is_told_the_next_step(
-    monkeypatch: pytest.MonkeyPatch, known: frozenset[str] | None
+    monkeypatch: pytest.MonkeyPatch, known: frozenset[str]
 ) -> None:
     monkeypatch.setattr(stack_state, "known_ids", lambda stack: known)
     with pytest.raises(InputError, match=r"no node of it is there .*; run `make up STACK=dev` first"):

@@ -161,6 +161,8 @@ def _missing_right(match: re.Match[str], plan: AzurePlan) -> Failure:
 _PURGE = "or set name_salt to get other names, then run `up` again."
 
 _KNOWN: Mapping[str, tuple[str, str] | Callable[[re.Match[str], AzurePlan], Failure]] = {
+    # First, since it quotes a node's log, which may say anything.
+    r"VMExtensionProvisioningError.*?executionState": _not_serving,
     r"exceeding approved .* quota|QuotaExceeded": _quota,
     r"(SkuNotAvailable|(?:Zonal)?AllocationFailed|Overconstrained(?:Zonal)?AllocationRequest)": _capacity,
     r"NicReservedForAnotherVm": _interface_held,
@@ -186,7 +188,6 @@ _KNOWN: Mapping[str, tuple[str, str] | Callable[[re.Match[str], AzurePlan], Fail
         "The image {plan.compute.image.offer} {plan.compute.image.version} does not take Trusted Launch.",
         "Set nodes.image.security to standard, then run `up` again.",
     ),
-    r"VMExtensionProvisioningError.*?executionState": _not_serving,
     r"VMExtensionProvisioningTimeout": _too_slow,
     r"Cannot modify extensions in the VM when the VM is not running": (
         "A node does not run (a nightly stop or an eviction deallocates it), so that Azure changes nothing on it.",

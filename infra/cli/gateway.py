@@ -131,8 +131,8 @@ def _products_leave(plan: AzurePlan) -> bool:
         return False
     if renamed := [each for each in plan.gateway.products if each.id not in deployed and each.name in deployed]:
         typer.echo(
-            f"warning: {', '.join(f'product {each.name} becomes {each.id}' for each in renamed)}, and subscriptions get "
-            'new keys; `gateway.existing.prefix: ""` keeps both',
+            f"warning: {', '.join(f'product {each.name} becomes {each.id}' for each in renamed)}, and subscriptions "
+            'get new keys; `gateway.existing.prefix: ""` keeps both',
             err=True,
         )
     planned = {product.id.casefold() for product in plan.gateway.products}

@@ -50,8 +50,8 @@ def leaks(
     for owner in owners:  # another backend, or another person's stack of the same name
         if not owner.known and any(leak.id_in_azure and leak.stack == owner.plan.stack for leak in found):
             typer.echo(
-                f"warning: the state of {owner.plan.stack} where Pulumi is logged in knows nothing of what follows; if a "
-                "stack of that name is kept elsewhere, it is in use: delete nothing",
+                f"warning: the state of {owner.plan.stack} where Pulumi is logged in knows nothing of what follows; if "
+                "a stack of that name is kept elsewhere, it is in use: delete nothing",
                 err=True,
             )
     if as_json:

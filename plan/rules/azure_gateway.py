@@ -46,8 +46,8 @@ def _tier(settings: AzureSettings, _: Known) -> Findings:
         elif is_reserved(gateway.private_address, settings.network.gateway_subnet):
             yield (
                 "gateway.private_address",
-                f"{gateway.private_address} is an address that Azure keeps for itself in {settings.network.gateway_subnet}; "
-                "take the one that the portal shows",
+                f"{gateway.private_address} is an address that Azure keeps for itself in "
+                f"{settings.network.gateway_subnet}; take the one that the portal shows",
             )
     if gateway.public_access is PublicAccess.DISABLED and gateway.inbound is not GatewayInbound.PRIVATE_ENDPOINT:
         yield "gateway.public_access", "'disabled' needs `gateway.inbound: private-endpoint`, or nobody could reach it"

@@ -124,7 +124,7 @@ def test_an_up_that_gives_subscriptions_new_keys_says_what_keeps_them(
     monkeypatch.setattr(program, "load_azure_plan", lambda _: shared)
     done = run("products", "-s", "dev", "--leaving")
     assert done.exit_code == 0
-    said = "warning: product developers becomes dev-developers, and subscriptions get new keys; `gateway.existing.prefix"
+    said = "warning: product developers becomes dev-developers, and subscriptions get new keys; `gateway.existing."
     assert done.stderr.startswith(said) == told
 
 

@@ -71,7 +71,7 @@ def test_a_protected_stack_is_never_purged(store: Store) -> None:
 def test_what_azure_keeps_stops_a_purge_before_anything_is_purged(store: Store) -> None:
     names = plan().names
     gateway = Deleted("/g", "azure-native:apimanagement:ApiManagementService", names.gateway, "eastus2", 0.0, 9e9)
-    vault = Deleted("/x", "azure-native:keyvault:Vault", names.key_vault, "eastus2", 0.0, 86_400.0, purge_protected=True)
+    vault = Deleted("/x", "azure-native:keyvault:Vault", names.key_vault, "eastus2", 0.0, 86_400.0, True)
     with store.transaction() as state:
         state.deleted += [gateway, vault]
     error = run("purge", "-s", "dev", "--yes").exception

@@ -20,8 +20,9 @@ from tests.unit.infra.test_arm import running
 from tests.unit.stack_values import plan
 
 VM = "azure-native:compute:VirtualMachine"
+SUBSCRIPTION = "/subscriptions/6f3c2a10-0000-4000-8000-000000000001"
 NODES = {
-    node.name: f"/subscriptions/6f3c2a10-0000-4000-8000-000000000001/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/{node.name}"
+    node.name: f"{SUBSCRIPTION}/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/{node.name}"
     for node in plan().nodes
 }
 FIRST, SECOND = NODES
@@ -81,9 +82,7 @@ def test_the_same_as_json(endpoint: str) -> None:
 
 
 @pytest.mark.parametrize("known", [frozenset(), frozenset({f"{NODES[FIRST].lower()}/runcommands/huddle-apply"})])
-def test_a_stack_without_nodes_is_told_the_next_step(
-    monkeypatch: pytest.MonkeyPatch, known: frozenset[str]
-) -> None:
+def test_a_stack_without_nodes_is_told_the_next_step(monkeypatch: pytest.MonkeyPatch, known: frozenset[str]) -> None:
     monkeypatch.setattr(stack_state, "known_ids", lambda stack: known)
     with pytest.raises(InputError, match=r"no node of it is there .*; run `make up STACK=dev` first"):
         stack_state.node_ids("dev", NODES)

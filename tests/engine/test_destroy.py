@@ -132,5 +132,8 @@ def test_a_group_that_could_not_go_goes_with_the_next_destroy(life: Life) -> Non
     life.fail(life.sandbox.stack.destroy)
     assert life.azure.of_type(VM) == []
     assert life.azure.of_type("network:VirtualNetwork")
+    # The next destroy must not ask the gateway: it is gone, and the outputs still name it.
+    assert not life.azure.of_type("apimanagement:ApiManagementService")
+    assert "gateway_id" in life.sandbox.stack.outputs()
     life.destroy()
     assert life.azure.resources == {}

@@ -37,15 +37,20 @@ def leaks(
     from infra.operations import arm_subscription as azure_side  # noqa: PLC0415 - loaded where it does
 
     plans = [program.load_azure_plan(name) for name in ([stack] if stack else stack_file.names())]
-    chosen = subscription.current()
+    chosen = {plan.stack: subscription.of(plan.stack) for plan in plans}
     owners = [leaks.Owner(plan, stack_state.known_ids(plan.stack)) for plan in plans]
     with arm.connect() as azure:
-        found = leaks.find(
-            owners,
-            azure_side.resources(azure, chosen),
-            azure_side.grants(azure, chosen),
-            azure_side.soft_deleted(azure, chosen),
+        found = tuple(
+            leak
+            for each in sorted(set(chosen.values()))
+            for leak in leaks.find(
+                [owner for owner in owners if chosen[owner.plan.stack] == each],
+                azure_side.resources(azure, each),
+                azure_side.grants(azure, each),
+                azure_side.soft_deleted(azure, each),
+            )
         )
+    asked = ", ".join(sorted(set(chosen.values())))
     names = [plan.stack for plan in plans]
     for owner in owners:  # another backend, or another person's stack of the same name
         if not owner.known and any(leak.id_in_azure and leak.stack == owner.plan.stack for leak in found):
@@ -56,10 +61,10 @@ def leaks(
             )
     if as_json:
         typer.echo(
-            json.dumps({"subscription": chosen, "stacks": names, "leaks": [vars(leak) for leak in found]}, indent=2)
+            json.dumps({"subscription": asked, "stacks": names, "leaks": [vars(leak) for leak in found]}, indent=2)
         )
     else:
-        _show(chosen, names, found)
+        _show(asked, names, found)
     if found:
         raise typer.Exit(EXIT_LEFT)
 
@@ -88,7 +93,7 @@ def purge(
             f"is {plan.environment.value}: its deleted gateway and key vault can be restored, so they are not purged"
         )
         raise InputError(Fault(stack_file.label(stack), "environment", reason))
-    chosen = subscription.current()
+    chosen = subscription.of(stack)
     with arm.connect() as azure:
         found = _locked(azure, chosen, plan)
         if kept := [each for each in found if each.kept]:

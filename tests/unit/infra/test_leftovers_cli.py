@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from huddle.errors import InputError
 from infra.cli.main import app
 from infra.operations import arm, stack_state, subscription
+from plan import stack_file
 from simulator.azure.arm import serve
 from simulator.azure.sdk.paths import SUBSCRIPTION
 from simulator.azure.state.store import Deleted, Resource, Store
@@ -55,6 +56,21 @@ def test_a_state_that_knows_nothing_is_said_before_anybody_deletes_what_another_
     done = run("leaks")
     assert ("warning: the state of prod where Pulumi is logged in knows nothing" in done.stderr) == (not known)
     assert "state of dev" not in done.stderr  # a locked name is nobody's
+
+
+def test_a_stack_with_a_subscription_of_its_own_is_looked_for_there(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = "6f3c2a10-0000-4000-8000-000000000001"
+    read = stack_file.read
+
+    def with_own(stack: str, *root: Path) -> dict[str, object]:
+        return read(stack, *root) | ({subscription.STACK_KEY: own} if stack == "dev" else {})
+
+    monkeypatch.setattr(stack_file, "read", with_own)
+    assert f"Nothing of dev, prod in subscription {SUBSCRIPTION}, {own} is left over" in run("leaks").stdout
+    monkeypatch.delenv("ARM_SUBSCRIPTION_ID")
+    assert subscription.of("dev", {}) == own
 
 
 def test_nothing_left_is_said_with_exit_code_0(store: Store) -> None:

@@ -47,6 +47,13 @@ def leaks(
             azure_side.soft_deleted(azure, chosen),
         )
     names = [plan.stack for plan in plans]
+    for owner in owners:  # another backend, or another person's stack of the same name
+        if not owner.known and any(leak.id_in_azure and leak.stack == owner.plan.stack for leak in found):
+            typer.echo(
+                f"warning: the state of {owner.plan.stack} where Pulumi is logged in knows nothing of what follows; if a "
+                "stack of that name is kept elsewhere, it is in use: delete nothing",
+                err=True,
+            )
     if as_json:
         typer.echo(
             json.dumps({"subscription": chosen, "stacks": names, "leaks": [vars(leak) for leak in found]}, indent=2)
@@ -84,6 +91,9 @@ def purge(
     chosen = subscription.current()
     with arm.connect() as azure:
         found = _locked(azure, chosen, plan)
+        if kept := [each for each in found if each.kept]:
+            reason = f"{kept[0].name} has purge protection, so Azure keeps it until {kept[0].free_on}; set another one"
+            raise InputError(Fault(stack_file.label(stack), "name_salt", reason))
         if found:
             _be_sure(found, yes)
         _forget(azure, chosen, plan, found)

@@ -104,6 +104,25 @@ def test_a_refusal_says_what_to_do(status: int, body: bytes, sentence: str) -> N
         ask(endpoint)
 
 
+@pytest.mark.parametrize(
+    ("path", "role"),
+    [
+        (GATEWAY, "`API Management Service Contributor` on the gateway"),
+        ("/subscriptions/0/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/n", "`Virtual Machine Contr"),
+        ("/subscriptions/0/resources", "`Reader` on the subscription"),
+        ("/subscriptions/0/providers/Microsoft.KeyVault/deletedVaults", "`Reader` on the subscription"),
+        ("/subscriptions/0/providers/Microsoft.KeyVault/locations/eastus2/deletedVaults/v", "`Contributor` on the s"),
+    ],
+)
+def test_a_missing_right_names_the_role_that_has_it(path: str, role: str) -> None:
+    with (
+        running(answering(403, b"{}")) as endpoint,
+        arm.connect({arm.ENDPOINT_VARIABLE: endpoint}) as client,
+        pytest.raises(arm.ArmError, match=role),
+    ):
+        client.get(path, "1")
+
+
 def test_a_next_page_somewhere_else_is_not_followed() -> None:
     body = b'{"value": [], "nextLink": "https://evil.example/next?x=1"}'
     elsewhere = r"evil\.example, which is not 127\.0\.0\.1"

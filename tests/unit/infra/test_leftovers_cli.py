@@ -43,6 +43,20 @@ def test_without_a_stack_every_stack_is_asked_for(store: Store) -> None:
     assert "next: `az group delete --name huddleai-prod-rg`" in done.stdout
 
 
+@pytest.mark.parametrize("known", [frozenset(), frozenset({"/subscriptions/x"})])
+def test_a_state_that_knows_nothing_is_said_before_anybody_deletes_what_another_one_knows(
+    store: Store, monkeypatch: pytest.MonkeyPatch, known: frozenset[str]
+) -> None:
+    group = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{plan('prod').names.resource_group}"
+    with store.transaction() as state:
+        state.put(Resource(group, "azure-native:resources:ResourceGroup", {}))
+        state.deleted.append(Deleted("/x", "azure-native:keyvault:Vault", plan().names.key_vault, "eastus2", 0.0, 9e9))
+    monkeypatch.setattr(stack_state, "known_ids", lambda _: known)
+    done = run("leaks")
+    assert ("warning: the state of prod where Pulumi is logged in knows nothing" in done.stderr) == (not known)
+    assert "state of dev" not in done.stderr  # a locked name is nobody's
+
+
 def test_nothing_left_is_said_with_exit_code_0(store: Store) -> None:
     done = run("leaks", "-s", "dev")
     assert (done.exit_code, done.stdout.startswith("Nothing of dev in subscription")) == (0, True)
@@ -52,6 +66,18 @@ def test_a_protected_stack_is_never_purged(store: Store) -> None:
     error = run("purge", "-s", "prod", "--yes").exception
     assert isinstance(error, InputError)
     assert "environment: is prod: its deleted gateway and key vault can be restored" in str(error)
+
+
+def test_what_azure_keeps_stops_a_purge_before_anything_is_purged(store: Store) -> None:
+    names = plan().names
+    gateway = Deleted("/g", "azure-native:apimanagement:ApiManagementService", names.gateway, "eastus2", 0.0, 9e9)
+    vault = Deleted("/x", "azure-native:keyvault:Vault", names.key_vault, "eastus2", 0.0, 86_400.0, purge_protected=True)
+    with store.transaction() as state:
+        state.deleted += [gateway, vault]
+    error = run("purge", "-s", "dev", "--yes").exception
+    assert isinstance(error, InputError)
+    assert f"name_salt: {names.key_vault} has purge protection, so Azure keeps it until 1970-01-02" in str(error)
+    assert store.read().deleted == [gateway, vault]
 
 
 def test_a_purge_without_yes_asks_and_changes_nothing(store: Store) -> None:

@@ -32,5 +32,6 @@ class StackScope:
 
     @property
     def zone_tags(self) -> Mapping[str, str]:
-        """What a private DNS zone keeps: others vanish, and every preview would bring them back."""
-        return {name: value for name, value in self.tags.items() if _ZONE_TAG.fullmatch(name)}
+        """What a private DNS zone keeps, 15 at most: others vanish, and every preview would bring them back."""
+        kept = ((name, value) for name, value in self.tags.items() if _ZONE_TAG.fullmatch(name))
+        return dict(islice(kept, _FIRST_TAGS))

@@ -68,8 +68,10 @@ def _capacity(match: re.Match[str], plan: AzurePlan) -> Failure:
 
 def _not_serving(match: re.Match[str], plan: AzurePlan) -> Failure:
     report = run_command_report.find(match.string)
-    said = " ".join(report.said.split())[-LOG_TAIL:] if report else ""
-    if report and report.exit_code == run_command_report.KILLED:
+    if report is None:
+        return Failure("The node came up but does not serve, and Azure shows no log of that.", _log_on_node(plan))
+    said = " ".join(report.said.split())[-LOG_TAIL:]
+    if report.exit_code == run_command_report.KILLED:
         return _too_slow(match, plan, f"; its log ends: {said}" if said else "")
     return Failure(
         f"The node came up but does not serve; its log ends: {said or 'it gave no reason'}",
@@ -79,12 +81,18 @@ def _not_serving(match: re.Match[str], plan: AzurePlan) -> Failure:
 
 def _too_slow(_: re.Match[str], plan: AzurePlan, log: str = "") -> Failure:
     """The apply program has deadlines of its own, so this is rare: a frozen machine, or a silent agent."""
-    group, node = plan.names.resource_group, plan.nodes[0].name
     return Failure(
         f"A node did not serve in the time that Azure gives a command{log or ', and Azure shows no log of that'}.",
+        _log_on_node(plan),
+    )
+
+
+def _log_on_node(plan: AzurePlan) -> str:
+    group, node = plan.names.resource_group, plan.nodes[0].name
+    return (
         f"The log lies on the node, in {_STATUS} and {_STREAMS}: `az vm run-command invoke -g {group} -n {node} "
         f"--command-id RunShellScript --scripts 'cat {_STATUS}'` shows it. Then run `up` again: it goes on with what "
-        "is done and keeps the VM.",
+        "is done and keeps the VM."
     )
 
 
@@ -162,7 +170,7 @@ _PURGE = "or set name_salt to get other names, then run `up` again."
 
 _KNOWN: Mapping[str, tuple[str, str] | Callable[[re.Match[str], AzurePlan], Failure]] = {
     # First, since it quotes a node's log, which may say anything.
-    r"VMExtensionProvisioningError.*?executionState": _not_serving,
+    r"VMExtensionProvisioningError.*?(?:executionState|RunCommandHandlerLinux)": _not_serving,
     r"exceeding approved .* quota|QuotaExceeded": _quota,
     r"(SkuNotAvailable|(?:Zonal)?AllocationFailed|Overconstrained(?:Zonal)?AllocationRequest)": _capacity,
     r"NicReservedForAnotherVm": _interface_held,

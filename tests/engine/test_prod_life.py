@@ -8,7 +8,7 @@ import pytest
 from pulumi import automation
 
 from infra.operations import failures
-from infra.rehearsal.record import Change
+from infra.rehearsal.record import Change, Record
 from infra.rehearsal.steps import steps_of
 from plan import stack_file
 from plan.secrets import Secret
@@ -89,8 +89,8 @@ def test_a_secret_that_leaves_the_stack_stays_in_the_vault_and_can_be_taken_over
 
 
 def test_destroy_is_refused_until_somebody_unprotects(prod: Life) -> None:
-    refused, unprotect, destroy = steps_of(prod.plan())[-3:]
-    assert [step.name for step in (refused, unprotect, destroy)] == ["guard", "unprotect", "destroy"]
+    refused, unprotect, destroy, leaks = steps_of(prod.plan())[-4:]
+    assert [step.name for step in (refused, unprotect, destroy, leaks)] == ["guard", "unprotect", "destroy", "leaks"]
     before = len(prod.azure.resources)
     text, _ = prod.fail(lambda on_event: refused.run(prod.sandbox, on_event))
     assert "protect" in text
@@ -98,6 +98,9 @@ def test_destroy_is_refused_until_somebody_unprotects(prod: Life) -> None:
     unprotect.run(prod.sandbox, lambda _: None)
     destroy.run(prod.sandbox, lambda _: None)
     assert prod.azure.resources == {}
+    leaks.run(prod.sandbox, lambda _: None)
+    assert leaks.check(Record(), prod.sandbox) is None
+    assert leaks.tell is not None and leaks.tell(prod.sandbox) == "0 resources left, 2 names locked"
 
 
 def test_a_dev_stack_that_becomes_prod_keeps_its_vaults_retention(open_life: Callable[[str], Life]) -> None:

@@ -65,6 +65,16 @@ def test_a_zone_has_only_tags_that_azure_keeps_on_it() -> None:
         assert set(resource["tags"]) == {"project", "stack", "environment", "owner", "cost-centre", "plain-one"}
 
 
+def test_a_zone_has_fifteen_tags_the_programs_own_among_them() -> None:
+    args = PrivateDnsArgs(
+        scope=scope(plan(tags={f"tag-{number}": "x" for number in range(38)})), vnet_id=VNET_ID, zones=ZONES
+    )
+    recording = run_program(lambda: {"zones": dict(PrivateDns("dns", args).zone_ids)})
+    for resource in (*recording.of(ZONE), *recording.of(LINK)):
+        assert len(resource["tags"]) == 15
+        assert {"project", "stack", "environment", "owner"} <= set(resource["tags"])
+
+
 def test_zone_ids_are_the_zones_own(preview: bool) -> None:
     recording = built(preview)
     for zone in recording.of(ZONE):

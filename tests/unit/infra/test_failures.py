@@ -79,6 +79,16 @@ def test_a_killed_command_names_the_log_on_the_node() -> None:
     assert "/var/lib/huddle/status.json" in failure.next_step
 
 
+def test_a_failure_in_another_form_names_the_log_on_the_node() -> None:
+    """No public report shows a run command's failure, so its form is not sure
+    (docs/facts/azure.md#a-run-commands-failure).
+    """
+    found = explain(provider(AZURE_SAYS.format("Enable failed: exit status=1")), plan())
+    assert found is not None
+    assert found.what == "The node came up but does not serve, and Azure shows no log of that."
+    assert "/var/lib/huddle/status.json" in found.next_step
+
+
 def test_azures_own_timeout_names_the_log_on_the_node() -> None:
     """Text of custom-script-extension-linux#172."""
     failure = explained(

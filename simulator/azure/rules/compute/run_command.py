@@ -63,7 +63,8 @@ class RunCommand(Rules):
         if op.kind is Operation.CREATE and len(beside) >= MOST_ON_A_VM:
             raise conflict(
                 "OperationNotAllowed",
-                f"A virtual machine can have at most {MOST_ON_A_VM} run commands. VM: {op.parent_id}.",
+                f"The maximum number of managed Run commands (max={MOST_ON_A_VM}, current={len(beside)}) has been "
+                "exceeded. Use fewer Run commands and retry the request.",
             )
 
     def outputs(self, op: Op, outputs: dict[str, Any]) -> None:

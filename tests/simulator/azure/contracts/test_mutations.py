@@ -34,6 +34,13 @@ RIGHT: dict[str, dict[str, Any]] = {
     "apimanagement:Api": api_inputs(),
     "apimanagement:NamedValue": b.in_gateway(namedValueId="key", displayName="key", value="x", secret=True),
     "apimanagement:Diagnostic": b.in_gateway(diagnosticId="azuremonitor", loggerId="/l", sampling={"percentage": 10}),
+    "privatedns:PrivateZone": b.in_group(privateZoneName="azure-api.net", location="global"),
+    "privatedns:VirtualNetworkLink": b.in_group(
+        privateZoneName="azure-api.net",
+        virtualNetworkLinkName="vnet",
+        location="global",
+        virtualNetwork={"id": "/vnet"},
+    ),
     "operationalinsights:Workspace": b.in_group(workspaceName="logs", retentionInDays=30, **HERE),
     "monitor:ActionGroup": b.in_group(actionGroupName="ops", groupShortName="ops", enabled=True, location="global"),
     "storage:StorageAccount": b.in_group(accountName="files", kind="FileStorage", sku={"name": "Premium_LRS"}, **HERE),
@@ -165,9 +172,15 @@ def test_every_fault_is_told_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "code"), [("keyvault:Secret", "BadParameter"), ("apimanagement:ApiManagementService", "InvalidParameters")]
+    ("key", "code"),
+    [
+        ("keyvault:Secret", "BadParameter"),
+        ("apimanagement:ApiManagementService", "InvalidParameters"),
+        ("privatedns:PrivateZone", "BadRequest"),
+        ("privatedns:VirtualNetworkLink", "BadRequest"),
+    ],
 )
-def test_secrets_and_gateways_take_15_tags(key: str, code: str) -> None:
+def test_some_types_take_15_tags(key: str, code: str) -> None:
     tags = {f"tag-{number}": "x" for number in range(16)}
     assert refused(key, {**RIGHT[key], "tags": tags}).code == code
     del tags["tag-0"]

@@ -134,7 +134,7 @@ def test_what_it_needs(azure):
 def test_a_vm_has_room_for_25(azure):
     b.node(azure)
     made = [azure.create(RUN_COMMAND, f"c{i}", b.run_command_inputs(runCommandName=f"c{i}")) for i in range(25)]
-    with pytest.raises(RefusedError, match=r"at most 25 run commands"):
+    with pytest.raises(RefusedError, match=r"maximum number of managed Run commands \(max=25, current=25\)"):
         azure.create(RUN_COMMAND, "one-more", b.run_command_inputs(runCommandName="one-more"))
     assert azure.change(made[0], **ATTEMPT).id, "those that are there can change"
 

@@ -70,6 +70,16 @@ def test_a_deallocated_node_runs_again_and_the_other_is_left_alone(endpoint: str
     assert after[NODES[FIRST].lower()] == before
 
 
+def test_a_node_that_somebody_deleted_keeps_no_other_from_starting(endpoint: str, store: Store) -> None:
+    deallocate(endpoint, SECOND)
+    with store.transaction() as azure:
+        del azure.resources[NODES[FIRST].lower()]
+    told = CliRunner().invoke(app, ["start"])
+    assert told.exit_code == 1
+    assert told.stdout.splitlines()[0].startswith(f"{FIRST}: was gone, is gone. Azure refused (ResourceNotFound)")
+    assert told.stdout.splitlines()[1] == f"{SECOND}: was deallocated, is running"
+
+
 def test_the_same_as_json(endpoint: str) -> None:
     deallocate(endpoint, FIRST, SECOND)
     told = CliRunner().invoke(app, ["start", "--json"])

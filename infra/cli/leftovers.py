@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from huddle.errors import Fault, InputError
+from huddle.errors import Fault, HuddleError, InputError
 from infra import program
 from plan import stack_file
 
@@ -36,7 +37,7 @@ def leaks(
     from infra.operations import arm, leaks, stack_state, subscription  # noqa: PLC0415 - what talks to Azure is
     from infra.operations import arm_subscription as azure_side  # noqa: PLC0415 - loaded where it does
 
-    plans = [program.load_azure_plan(name) for name in ([stack] if stack else stack_file.names())]
+    plans = [program.load_azure_plan(stack)] if stack else list(_every_plan())
     chosen = {plan.stack: subscription.of(plan.stack) for plan in plans}
     owners = [leaks.Owner(plan, stack_state.known_ids(plan.stack)) for plan in plans]
     with arm.connect() as azure:
@@ -67,6 +68,16 @@ def leaks(
         _show(asked, names, found)
     if found:
         raise typer.Exit(EXIT_LEFT)
+
+
+def _every_plan() -> Iterator[AzurePlan]:
+    """The plans of all stacks; what one that is wrong left is told once its file is right."""
+    for name in stack_file.names():
+        try:
+            yield program.load_azure_plan(name)
+        except HuddleError as error:
+            for fault in error.faults:
+                typer.echo(f"warning: {name} is left out: {fault}", err=True)
 
 
 def _show(subscription: str, stacks: list[str], found: tuple[Leak, ...]) -> None:

@@ -116,8 +116,7 @@ class Arm:
 
     def _ask(self, method: str, url: str) -> Mapping[str, Any]:
         answer = self._send(method, url)
-        found: Mapping[str, Any] = answer.json() if answer.content else {}
-        return found
+        return _document(answer) if answer.content else {}
 
     def _send(self, method: str, url: str) -> httpx2.Response:
         headers = {"Authorization": f"Bearer {self._token()}"} if self._token else {}
@@ -170,12 +169,25 @@ _ROLES: Mapping[str, str] = MappingProxyType(
 """Who may do what a path is about, by a part of that path in lower case."""
 
 
+def _document(answer: httpx2.Response) -> Mapping[str, Any]:
+    """The JSON object of an answer; a proxy that wants a login answers with a page."""
+    try:
+        found = answer.json()
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise ArmError("The answer is not Azure's: it is no JSON object. Is a proxy in between that wants a login?")
+    return found
+
+
 def _refusal(answer: httpx2.Response, url: str) -> str:
     """Azure's own code and message; its hint for 403 and 404 is rarely one, so ours follows."""
     try:
-        error = answer.json().get("error") or {}
+        said = answer.json()
     except ValueError:
-        error = {}
+        said = None
+    inner = said.get("error") if isinstance(said, dict) else None
+    error = inner if isinstance(inner, dict) else {}
     code, message = error.get("code") or answer.status_code, " ".join(str(error.get("message") or "").split())
     match answer.status_code:
         case 401 | 403:

@@ -97,6 +97,10 @@ def ask(endpoint: str) -> list[gateway.LiveProduct]:
         (403, b'{"error": {"code": "AuthorizationFailed", "message": "no"}}', "API Management Service Contributor"),
         (409, b'{"error": {"code": "Conflict", "message": "busy"}}', "run the command again in a minute"),
         (502, b"<html>", r"Azure refused \(502\)"),
+        (400, b'["no"]', r"Azure refused \(400\)"),
+        (400, b'{"error": "no"}', r"Azure refused \(400\)"),
+        (200, b"<html>", "is no JSON object. Is a proxy in between"),
+        (200, b"[]", "is no JSON object"),
     ],
 )
 def test_a_refusal_says_what_to_do(status: int, body: bytes, sentence: str) -> None:

@@ -128,6 +128,12 @@ def test_an_up_that_gives_subscriptions_new_keys_says_what_keeps_them(
     assert done.stderr.startswith(said) == told
 
 
+def test_a_gateway_that_is_gone_keeps_no_up_away(azure: dict[str, Any]) -> None:
+    azure["gateway_id"] = f"{GATEWAY}-gone"
+    assert run("products", "-s", "dev", "--leaving").exit_code == 0
+    assert isinstance(run("products", "-s", "dev").exception, arm.NotThereError)
+
+
 def test_where_no_product_leaves_azure_is_not_even_asked(
     azure: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

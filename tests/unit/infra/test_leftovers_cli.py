@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from huddle.errors import InputError
+from huddle.errors import Fault, InputError
+from infra import program
 from infra.cli.main import app
 from infra.operations import arm, stack_state, subscription
 from plan import stack_file
+from plan.azure.model import AzurePlan
 from simulator.azure.arm import serve
 from simulator.azure.sdk.paths import SUBSCRIPTION
 from simulator.azure.state.store import Deleted, Resource, Store
@@ -71,6 +73,18 @@ def test_a_stack_with_a_subscription_of_its_own_is_looked_for_there(
     assert f"Nothing of dev, prod in subscription {SUBSCRIPTION}, {own} is left over" in run("leaks").stdout
     monkeypatch.delenv("ARM_SUBSCRIPTION_ID")
     assert subscription.of("dev", {}) == own
+
+
+def test_a_stack_that_is_wrong_is_told_and_left_out(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(stack: str) -> AzurePlan:
+        if stack == "prod":
+            raise InputError(Fault("stacks/Pulumi.prod.yaml", "nodes", "is required"))
+        return plan(stack)
+
+    monkeypatch.setattr(program, "load_azure_plan", load)
+    done = run("leaks")
+    assert (done.exit_code, done.stdout.startswith("Nothing of dev in subscription")) == (0, True)
+    assert "warning: prod is left out: stacks/Pulumi.prod.yaml: nodes: is required" in done.stderr
 
 
 def test_nothing_left_is_said_with_exit_code_0(store: Store) -> None:

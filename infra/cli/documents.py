@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from infra import program, targets
+from infra.proof import page as proof
 from infra.reports import openapi_doc, ports_view, settings_doc
 from plan import stack_file
 from plan.targets import TARGETS
@@ -24,6 +25,7 @@ def documents(root: Path = stack_file.ROOT) -> dict[str, str]:
     return {
         **{f"docs/reference/settings/{name}.md": settings_doc.page(target) for name, target in TARGETS.items()},
         "docs/reference/ports.md": ports_view.to_markdown(program.load_azure_plan(PORTS_STACK, root)),
+        "docs/reference/assumptions.md": proof.reference(),
         openapi_doc.PATH: openapi_doc.text(),
         **pictures,
     }

@@ -16,7 +16,7 @@ from rich.console import Console
 from huddle import command_line
 from huddle.errors import Fault, HuddleError, InputError
 from infra import program, targets
-from infra.cli import edge, leftovers, nodes
+from infra.cli import edge, leftovers, nodes, proof
 from infra.cli import gateway as gateway_cli
 from plan import stack_file
 
@@ -33,6 +33,7 @@ app.command()(gateway_cli.products)
 app.command()(leftovers.leaks)
 app.command()(leftovers.purge)
 app.command()(nodes.start)
+app.command()(proof.prove)
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 EXIT_INTERRUPTED = 130

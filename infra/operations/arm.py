@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType, TracebackType
 from typing import Any, Self
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import httpx2
 
@@ -48,13 +48,18 @@ class Arm:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._http.close()
 
-    def list(self, resource_id: str, api_version: str) -> Iterator[Mapping[str, Any]]:
-        """Every item of a list, page after page.
+    @property
+    def is_stand_in(self) -> bool:
+        """Whether what answers is on loopback, and so not Azure."""
+        return self._token is None
+
+    def list(self, resource_id: str, api_version: str, **query: str) -> Iterator[Mapping[str, Any]]:
+        """Every item of a list, page after page; `query` without the dollars of its names.
 
         Raises:
             ArmError: Azure refused or did not answer.
         """
-        url: str | None = f"{resource_id}?api-version={api_version}"
+        url: str | None = _url(resource_id, api_version, query)
         while url:
             page = self._ask("GET", url)
             yield from page.get("value") or []
@@ -76,13 +81,21 @@ class Arm:
         """
         self._send(method, f"{resource_id}?api-version={api_version}")
 
-    def get(self, resource_id: str, api_version: str) -> Mapping[str, Any]:
-        """A resource, or a view of it.
+    def get(self, resource_id: str, api_version: str, **query: str) -> Mapping[str, Any]:
+        """A resource, or a view of it; `query` without the dollars of its names.
 
         Raises:
             ArmError: Azure refused or did not answer.
         """
-        return self._ask("GET", f"{resource_id}?api-version={api_version}")
+        return self._ask("GET", _url(resource_id, api_version, query))
+
+    def put(self, resource_id: str, api_version: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Create or change a resource; its `provisioningState` says whether Azure is done.
+
+        Raises:
+            ArmError: Azure refused or did not answer.
+        """
+        return self._ask("PUT", _url(resource_id, api_version, {}), body)
 
     def begin(self, resource_id: str, action: str, api_version: str) -> str | None:
         """Begin an action that takes a while; where Azure tells how it goes, for `ended`. None: it is done.
@@ -114,20 +127,25 @@ class Arm:
             raise ArmError(f"Azure sends us on to {parts.hostname}, which is not {own.host}; it was not asked.")
         return f"{parts.path}?{parts.query}"
 
-    def _ask(self, method: str, url: str) -> Mapping[str, Any]:
-        answer = self._send(method, url)
+    def _ask(self, method: str, url: str, body: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+        answer = self._send(method, url, body)
         return _document(answer) if answer.content else {}
 
-    def _send(self, method: str, url: str) -> httpx2.Response:
+    def _send(self, method: str, url: str, body: Mapping[str, Any] | None = None) -> httpx2.Response:
         headers = {"Authorization": f"Bearer {self._token()}"} if self._token else {}
         try:
-            answer = self._http.request(method, url, headers=headers)
+            answer = self._http.request(method, url, headers=headers, json=body)
         except httpx2.HTTPError as error:
             raise ArmError(f"Azure did not answer ({type(error).__name__}); run the command again.") from None
         if answer.is_error:
             kind = NotThereError if answer.status_code == httpx2.codes.NOT_FOUND else ArmError
             raise kind(_refusal(answer, url))
         return answer
+
+
+def _url(resource_id: str, api_version: str, query: Mapping[str, str]) -> str:
+    words = {"api-version": api_version, **{f"${name}": value for name, value in query.items()}}
+    return f"{resource_id}?{urlencode(words, safe='$', quote_via=quote)}"
 
 
 def connect(environ: Mapping[str, str] = os.environ) -> Arm:

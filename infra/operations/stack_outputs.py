@@ -1,4 +1,4 @@
-"""What a stack's state says, read with the pinned Pulumi. Secrets are not asked for."""
+"""What a stack's state says, read with the pinned Pulumi. Secrets are asked for by name only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,17 @@ class NoStackError(InputError):
     """The backend has no such stack, so no resource of it exists. Other failures do not say so."""
 
 
-def outputs(stack: str) -> Mapping[str, Any]:
+def with_secrets(stack: str) -> Mapping[str, Any]:
+    """The outputs of the last `up`, keys among them: for a request, never for a screen.
+
+    Raises:
+        InputError: as `outputs`.
+        infra.engine.EngineUnavailableError: there is no Pulumi engine.
+    """
+    return outputs(stack, secrets=True)
+
+
+def outputs(stack: str, *, secrets: bool = False) -> Mapping[str, Any]:
     """The outputs of the last `up`.
 
     Raises:
@@ -27,7 +37,7 @@ def outputs(stack: str) -> Mapping[str, Any]:
     file = f"stacks/Pulumi.{stack}.yaml"
     try:
         return stack_outputs.read(
-            stack, found.environment(), pulumi=str(found.pulumi), cwd=stack_file.ROOT, secrets=False
+            stack, found.environment(), pulumi=str(found.pulumi), cwd=stack_file.ROOT, secrets=secrets
         )
     except stack_outputs.StackOutputsError as error:
         if error.no_stack:

@@ -26,7 +26,7 @@ def purge(sandbox: Sandbox) -> None:
     if plan.protect:
         return
     chosen = existing.subscription(plan)
-    with _azure(sandbox) as azure:
+    with azure_of(sandbox) as azure:
         for each in list(azure_side.soft_deleted(azure, chosen)):
             if leaks.is_name_of(plan, each):
                 azure_side.purge(azure, chosen, each)
@@ -37,7 +37,7 @@ def find(sandbox: Sandbox) -> tuple[Leak, ...]:
     plan = _plan(sandbox)
     chosen = existing.subscription(plan)
     owner = leaks.Owner(plan, stack_state.ids_in(json.dumps(sandbox.resources())))
-    with _azure(sandbox) as azure:
+    with azure_of(sandbox) as azure:
         return leaks.find(
             [owner],
             azure_side.resources(azure, chosen),
@@ -64,7 +64,8 @@ def _plan(sandbox: Sandbox) -> AzurePlan:
 
 
 @contextmanager
-def _azure(sandbox: Sandbox) -> Iterator[arm.Arm]:
+def azure_of(sandbox: Sandbox) -> Iterator[arm.Arm]:
+    """ARM's stand-in over the sandbox's simulated subscription."""
     server = serve(Store(sandbox.azure_state))
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from infra import program
-from infra.rehearsal import existing, leftovers
+from infra.proof.answers import Verdict
+from infra.rehearsal import existing, leftovers, proof
 from infra.rehearsal.record import REMOTE_COMMAND, REMOTE_COPY, RUN_COMMAND, VM, Change, Record, join
 from infra.rehearsal.sandbox import OnEvent, Sandbox
 from plan.azure.model import AzurePlan
@@ -41,12 +42,20 @@ class Step:
 
 
 def steps_of(plan: AzurePlan) -> tuple[Step, ...]:
-    """The life of a stack: create, no change, drift check, change, what a new image would do, destroy."""
+    """The life of a stack: create, no change, drift check, proof, change, what a new image would do, destroy."""
     stack = plan.stack
     steps = [
         Step("create", "Create everything", f"pulumi up -s {stack}", _up, _everything_created),
         Step("preview", "Preview again", f"pulumi preview -s {stack}", _preview, _nothing_changed),
         Step("refresh", "Refresh, then preview", f"pulumi refresh -s {stack}", _refresh_and_preview, _nothing_changed),
+        Step(
+            "prove",
+            "Ask what only Azure can settle",
+            f"infra prove -s {stack} --try",
+            _look,
+            _nothing_refuted,
+            tell=proof.told,
+        ),
         Step("prompt", "Change a system prompt", f"pulumi up -s {stack}", _change_prompt, _no_vm_touched),
         Step("image", "Preview a new VM image", f"pulumi preview -s {stack}", _preview_image, _vms_replaced_only),
     ]
@@ -130,7 +139,12 @@ def _purge(sandbox: Sandbox, _: OnEvent) -> None:
 
 
 def _look(_: Sandbox, __: OnEvent) -> None:
-    """Azure keeps the names of what can be restored."""
+    """Nothing is changed: the step's check looks."""
+
+
+def _nothing_refuted(_: Record, sandbox: Sandbox) -> str | None:
+    refuted = [one.id for one in proof.answers_of(sandbox) if one.verdict is Verdict.FAILS]
+    return f"the simulated Azure should refute no assumption, but {join(refuted)} did not hold" if refuted else None
 
 
 def _nothing_left(_: Record, sandbox: Sandbox) -> str | None:

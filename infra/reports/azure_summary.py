@@ -11,11 +11,12 @@ def summary(plan: AzurePlan) -> list[tuple[str, str]]:
     """What a person asks first, as (topic, answer)."""
     compute, gateway, access = plan.compute, plan.gateway, plan.access
     count, zone = len(plan.nodes), f", zone {compute.zone}" if compute.zone else ""
+    hardware = f"{compute.size.gpus} x {compute.size.gpu}" if compute.size.gpus else "no GPU"
     shutdown = compute.auto_shutdown
     return [
         ("Stack", f"{plan.stack} ({plan.environment}) on {plan.target}, {plan.location}{zone}"),
         ("Resource group", plan.names.resource_group),
-        ("Nodes", f"{count} x {compute.size.name} ({compute.size.gpus} x {compute.size.gpu}), {compute.priority}"),
+        ("Nodes", f"{count} x {compute.size.name} ({hardware}), {compute.priority}"),
         ("Image", f"{compute.image.publisher}:{compute.image.offer}:{compute.image.sku}:{compute.image.version}"),
         (
             "vCPUs",

@@ -114,12 +114,12 @@ def _nodes(plan: AzurePlan, prices: Prices) -> Iterator[Item]:
     detail = f"{count} x {size.name}"
     hourly = prices.vm_usd_per_hour.get(size.name, {}).get(plan.location)
     if plan.compute.priority is Priority.SPOT:
-        yield Item("GPU nodes", detail, None, "spot prices move by the hour and were never verified")
+        yield Item("Nodes", detail, None, "spot prices move by the hour and were never verified")
     elif hourly is None:
-        yield Item("GPU nodes", detail, None, f"no verified price for this size in {plan.location}")
+        yield Item("Nodes", detail, None, f"no verified price for this size in {plan.location}")
     else:
         total = round(count * hourly * HOURS_PER_MONTH, 2)
-        yield Item("GPU nodes", detail, total, f"{hourly:g} USD/h each in {plan.location}")
+        yield Item("Nodes", detail, total, f"{hourly:g} USD/h each in {plan.location}")
     yield Item("OS disks", f"{count} x {plan.compute.os_disk_gib} GiB", None, "no verified price for this disk size")
 
 

@@ -15,6 +15,7 @@ from cloud_init import templating
 from infra.reports import TEMPLATES
 from infra.reports.shapes import LINE_SIZE, Arrow, Box, Row, at_end, room
 from plan.azure.model import AzurePlan
+from plan.azure_facts import VmSize
 from plan.azure_network import PrivateLink
 from plan.model import NodePlan
 from plan.vocabulary import GatewayInbound, ModelStoreKind, PublicAccess, Segment, Topology
@@ -160,10 +161,16 @@ def _node_lines(plan: AzurePlan, node: NodePlan) -> tuple[str, ...]:
     size = plan.compute.size
     return (
         f"{node.address}:{plan.serving.wrapper_port}",
-        f"{size.gpus} x {size.gpu.upper().replace('-', ' ')}, {round(size.vram_mib / 1024)} GiB",
+        _computes_on(size),
         f"local NVMe {size.local_nvme_gib} GiB",
         node.model,
     )
+
+
+def _computes_on(size: VmSize) -> str:
+    if size.gpus == 0:
+        return f"{size.vcpus} vCPUs, no GPU"
+    return f"{size.gpus} x {size.gpu.upper().replace('-', ' ')}, {round(size.vram_mib / 1024)} GiB"
 
 
 def _way_in(plan: AzurePlan, rows: _Rows) -> Iterator[Box | Arrow]:

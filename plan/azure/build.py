@@ -146,7 +146,9 @@ def _nodes(
 ) -> tuple[NodePlan, ...]:
     model_of = base_models(settings.serving, settings.nodes.numbers, bases)
     size = VM_SIZES[settings.nodes.size]
-    hardware = Hardware(gpu=size.gpu, gpus=size.gpus, vram_mib=size.vram_mib, fabric=size.fabric)
+    hardware = Hardware(
+        gpu=size.gpu, gpus=size.gpus, vram_mib=size.vram_mib, fabric=size.fabric, memory_gib=size.memory_gib
+    )
     return tuple(
         NodePlan(
             number=number,

@@ -29,7 +29,7 @@ from plan.azure_network import (
 from plan.rules import azure_gateway, azure_places, products, service
 from plan.rules.service import Findings, Known
 from plan.settings.azure import AzureSettings
-from plan.vocabulary import SERVICE_USER, DiskSku, ManagedTag, ModelStoreKind, PrivateDnsOwner
+from plan.vocabulary import SERVICE_USER, DiskSku, Environment, ManagedTag, ModelStoreKind, PrivateDnsOwner
 
 
 def check(settings: AzureSettings, bases: Mapping[str, str], file: str) -> None:
@@ -81,8 +81,14 @@ def _private_dns(settings: AzureSettings, _: Known) -> Findings:
 def _size(settings: AzureSettings, _: Known) -> Findings:
     nodes, size = settings.nodes, VM_SIZES.get(settings.nodes.size)
     if size is None:
-        yield "nodes.size", f"'{nodes.size}' is not a GPU size this program knows; allowed: {', '.join(VM_SIZES)}"
+        yield "nodes.size", f"'{nodes.size}' is not a size this program knows; allowed: {', '.join(VM_SIZES)}"
         return
+    if size.gpus == 0 and settings.environment is Environment.PROD:
+        yield (
+            "nodes.size",
+            f"{nodes.size} has no GPU, and environment is prod; allowed there: "
+            f"{', '.join(name for name, one in VM_SIZES.items() if one.gpus)}",
+        )
     needed = nodes.count * size.vcpus
     family = quota_name(size, nodes.priority)
     if needed > nodes.quota_vcpus:

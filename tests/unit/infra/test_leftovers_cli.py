@@ -42,7 +42,7 @@ def test_without_a_stack_every_stack_is_asked_for(store: Store) -> None:
             state.put(Resource(group, "azure-native:resources:ResourceGroup", {}))
     done = run("leaks")
     assert done.exit_code == 1
-    assert "2 left over of dev, prod in subscription" in done.stdout
+    assert "2 left over of dev, prod, proof in subscription" in done.stdout
     assert "next: `az group delete --name huddleai-prod-rg`" in done.stdout
 
 

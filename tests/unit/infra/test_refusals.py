@@ -293,7 +293,7 @@ def test_what_failed_is_told_apart_from_what_was_wrong() -> None:
 def test_the_copy_is_right_before_it_is_made_wrong(data: Path) -> None:
     assert program.load_plan("dev").nodes
     assert shipped_registry.load().path == data / "models.yaml"
-    assert stack_file.names() == ["dev", "prod"]
+    assert stack_file.names() == ["dev", "prod", "proof"]
 
 
 def test_delivery_over_ssh_without_its_key_is_refused_before_anything(tmp_path: Path, run: Run) -> None:

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from infra.operations import failures
 from infra.program import load_plan
-from infra.reports import azure_summary, cost, plan_json, ports_view, resource_graph, shapes, tree_view
+from infra.reports import azure_summary, cost, picture, plan_json, ports_view, resource_graph, shapes, tree_view
 from plan import stack_file
 from plan.vocabulary import GatewayTier, Segment
 from tests.unit.stack_values import FILES, legal_changes, plan
@@ -41,7 +41,7 @@ def price(result: cost.Estimate, name: str) -> float | None:
 
 def test_two_h100_nodes_in_east_us_2_cost_what_the_price_list_says() -> None:
     result = cost.estimate(load_plan("dev"))
-    assert price(result, "GPU nodes") == 10_190.80  # 2 x 6.98 USD/h x 730 h
+    assert price(result, "Nodes") == 10_190.80  # 2 x 6.98 USD/h x 730 h
     assert price(result, "NAT gateway") == 32.85
     assert price(result, "Private endpoints") == 7.30
     assert result.total_usd_per_month == 10_230.95
@@ -65,18 +65,18 @@ def test_nodes_are_billed_by_the_hour_and_the_region(count: int, size: str) -> N
         nodes = {"count": count, "size": size, "quota_vcpus": 10_000}
         result = cost.estimate(plan(nodes=nodes, model_store=FILES, **{"azure-native:location": region}))
         hourly = PRICES.vm_usd_per_hour[size].get(region)
-        assert price(result, "GPU nodes") == (None if hourly is None else round(count * hourly * 730, 2))
+        assert price(result, "Nodes") == (None if hourly is None else round(count * hourly * 730, 2))
 
 
 def test_a_region_without_a_price_is_named() -> None:
     result = cost.estimate(plan(**{"azure-native:location": "brazilsouth"}))
-    (item,) = (item for item in result.unpriced if item.name == "GPU nodes")
+    (item,) = (item for item in result.unpriced if item.name == "Nodes")
     assert item.basis == "no verified price for this size in brazilsouth"
 
 
 def test_spot_nodes_have_no_price() -> None:
     result = cost.estimate(plan(nodes={"priority": "spot"}))
-    assert price(result, "GPU nodes") is None
+    assert price(result, "Nodes") is None
     assert result.total_usd_per_month < 100
 
 
@@ -254,6 +254,12 @@ def test_the_plan_on_a_terminal(stack: str, width: int) -> None:
         assert str(node.address) in text
     assert built.names.gateway in text
     assert cost.headline(cost.estimate(built)) in text
+
+
+def test_a_stack_without_gpu_does_not_speak_of_gpus() -> None:
+    proof = load_plan("proof")
+    assert ("Nodes", "1 x Standard_L8s_v3 (no GPU), regular") in azure_summary.summary(proof)
+    assert "8 vCPUs, no GPU" in picture.render(proof)
 
 
 def test_a_spot_stack_names_the_quota_that_it_uses() -> None:

@@ -18,6 +18,7 @@ from infra.reports import cost
 from infra.reports.usage import report
 from infra.reports.usage import token_file as usage_file
 from infra.reports.usage.bill import Capacity, Rate, TokenUse, divide, merged, settle
+from tests.unit.builders import plan
 
 COUNTS = st.integers(0, 10**12)
 USES = st.lists(st.builds(TokenUse, st.sampled_from("abc"), st.sampled_from("xyz"), COUNTS, COUNTS), max_size=12)
@@ -204,3 +205,8 @@ def test_the_query_is_the_one_that_the_workbook_shows() -> None:
 
     assert run("--query").stdout.strip() == queries.query("tokens_by_subscription").strip()
     assert all(column in run("--query").stdout for column in usage_file.COLUMNS)
+
+
+def test_a_stack_without_gpu_has_no_price_of_a_token() -> None:
+    with pytest.raises(InputError, match=r"f: nodes\.size: Standard_L8s_v3 has no GPU, so no token's time is known"):
+        report.bill(plan("proof"), (), 730, file="f")

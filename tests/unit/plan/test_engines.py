@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from huddle import registry
 from huddle.errors import InputError
 from infra import program
 from plan import stack_file
 from plan.azure.model import AzurePlan
+from plan.engines import with_engines
 from plan.model import EnginePlan
 from plan.settings.azure import AzureSettings
 
@@ -60,3 +63,56 @@ def test_a_small_model_is_not_spread_over_nodes_that_would_idle() -> None:
 
 def _products() -> dict[str, Any]:
     return {"developers": {"display_name": "Developers"}}
+
+
+def on_cpu(**changes: Any) -> AzurePlan:
+    serving = {"models": {"qwen2.5-0.5b": {}}, **changes.pop("serving", {})}
+    nodes = {"size": "Standard_L8s_v3", **changes.pop("nodes", {})}
+    return planned(serving=serving, nodes=nodes, gateway={"products": _products()}, **changes)
+
+
+def test_a_small_model_is_served_on_the_cpu() -> None:
+    plan = on_cpu()
+    assert plan.serving.engines == (EnginePlan("qwen2.5-0.5b", 1, 1),)
+    assert plan.head.hardware.on_cpu
+    assert not planned().head.hardware.on_cpu
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {"serving": {"topology": "distributed"}},
+            "serving.topology: 'distributed' needs GPUs; allowed on",
+        ),
+        (
+            {"serving": {"models": {"qwen2.5-7b": {}}}},
+            "has 14.2 GiB of weights; allowed on a node without GPU: an eig",
+        ),
+        (
+            {"serving": {"models": {"llama-3.1-70b-fp8": {}}}},
+            "is quantised (fp8), which needs a GPU; choose a model",
+        ),
+        (
+            {"environment": "prod"},
+            "nodes.size: Standard_L8s_v3 has no GPU, and environment is prod; allowed there: S",
+        ),
+    ],
+    ids=["distributed", "large", "quantised", "prod"],
+)
+def test_what_a_cpu_is_not_for_is_one_sentence(changes: dict[str, Any], sentence: str) -> None:
+    environment = changes.pop("environment", None)
+    with pytest.raises(InputError) as caught:
+        if environment:
+            values = stack_file.load("proof").model_dump(mode="json", exclude_unset=True)
+            program.plan_of(AzureSettings.model_validate({**values, "environment": environment}), "proof")
+        on_cpu(**changes)
+    assert sentence in str(caught.value)
+
+
+def test_one_stack_has_one_kind_of_engine() -> None:
+    plan = on_cpu(nodes={"count": 2})
+    first, second = plan.nodes
+    mixed = replace(plan, nodes=(first, replace(second, hardware=planned().head.hardware)))
+    with pytest.raises(InputError, match="nodes: some have GPUs and some have none"):
+        with_engines(mixed, registry.load(), "stacks/Pulumi.dev.yaml")

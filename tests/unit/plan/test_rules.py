@@ -23,9 +23,9 @@ CASES: list[tuple[dict[str, Any], str, str]] = [
     (
         {"nodes": {"size": "Standard_NC40ads_H100_v6"}},
         "nodes.size",
-        "'Standard_NC40ads_H100_v6' is not a GPU size this program knows; allowed: Standard_NC40ads_H100_v5,",
+        "'Standard_NC40ads_H100_v6' is not a size this program knows; allowed: Standard_NC40ads_H100_v5,",
     ),
-    ({"nodes": {"size": "Standard_D8s_v5"}}, "nodes.size", "'Standard_D8s_v5' is not a GPU size"),
+    ({"nodes": {"size": "Standard_D8s_v5"}}, "nodes.size", "'Standard_D8s_v5' is not a size"),
     (
         {"nodes": {"count": 3}},
         "nodes.count",

@@ -45,11 +45,11 @@ SPOKEN: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "unknown size": (
         {"nodes": {"size": "Standard_NC40ads_H100_v6"}},
-        "nodes.size: 'Standard_NC40ads_H100_v6' is not a GPU size this program knows; allowed: " + SIZES,
+        "nodes.size: 'Standard_NC40ads_H100_v6' is not a size this program knows; allowed: " + SIZES,
     ),
     "size without a GPU": (
         {"nodes": {"size": "Standard_D8s_v5"}},
-        "nodes.size: 'Standard_D8s_v5' is not a GPU size this program knows; allowed: " + SIZES,
+        "nodes.size: 'Standard_D8s_v5' is not a size this program knows; allowed: " + SIZES,
     ),
     "Premium SSD v2 without a zone": (
         {"model_store": {"sku": "PremiumV2_LRS"}},

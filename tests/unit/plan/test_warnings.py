@@ -36,6 +36,10 @@ TOLD: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"environment": "prod", "nodes": {"priority": "spot"}},
         ["nodes.priority: Azure may evict spot nodes at any time, and environment is prod"],
     ),
+    "a size without GPU": (
+        {"nodes": {"size": "Standard_L8s_v3"}},
+        ["nodes.size: Standard_L8s_v3 has no GPU; it proves that everything works, and serves a few tokens a second"],
+    ),
     "spot in development": ({"nodes": {"priority": "spot"}}, []),
     "the example's key": (
         {"access": {**QUIET["access"], "ssh_public_keys": [KEY.replace("test", "replace-this-example-key")]}},

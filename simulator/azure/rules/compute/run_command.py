@@ -32,7 +32,7 @@ TAIL_BYTES: Final = 4 * 1024
 """What the handler passes on of each stream."""
 _NOT_SETTINGS: Final = frozenset({"location", "resourceGroupName", "runCommandName", "tags", "vmName"})
 """What the handler on the VM never sees: a change of these runs nothing."""
-_RUNS: Final = "runCommands"
+RUNS: Final = "runCommands"
 """The VM's note: by a command's name, digest of its last settings and how that run ended. It outlives the command."""
 _HELP: Final = "More information on troubleshooting is available at https://aka.ms/vmextensionlinuxtroubleshoot."
 
@@ -75,7 +75,7 @@ class RunCommand(Rules):
         if self._last_run(op) is not None:
             fault = None
         elif (vm := op.state.get(op.parent_id)) is not None:
-            vm.notes.setdefault(_RUNS, {})[op.name] = {"settings": _settings(op), "view": deepcopy(view)}
+            vm.notes.setdefault(RUNS, {})[op.name] = {"settings": _settings(op), "view": deepcopy(view)}
         if op.inputs.get("asyncExecution"):
             return None
         if view["executionState"] == "Running":
@@ -98,7 +98,7 @@ class RunCommand(Rules):
     def _last_run(self, op: Op) -> dict[str, Any] | None:
         """How the last run under this name on this VM ended, if its settings were these."""
         vm = op.state.get(op.parent_id)
-        last = vm.notes.get(_RUNS, {}).get(op.name) if vm is not None else None
+        last = vm.notes.get(RUNS, {}).get(op.name) if vm is not None else None
         return last["view"] if last is not None and last["settings"] == _settings(op) else None
 
 

@@ -1,4 +1,4 @@
-"""VM sizes: vCPUs, quota family, data disks and NICs of the GPU sizes, and a guess for the others.
+"""VM sizes: vCPUs, quota family, data disks and NICs of the sizes that stacks use, and a guess for the others.
 
 Facts: docs/facts/azure.md#vm-sizes, docs/facts/azure.md#quota-families.
 """
@@ -27,6 +27,7 @@ SIZES: Final[dict[str, Size]] = {
     "standard_ncc40ads_h100_v5": Size(40, "StandardNCCads2023Family", 8, 8, accelerated_networking=False),
     "standard_nd96isr_h100_v5": Size(96, "standardNDSH100v5Family", 32, 8),
     "standard_nd96isr_h200_v5": Size(96, "standardNDISRH200V5Family", 16, 8),
+    "standard_l8s_v3": Size(8, "standardLSv3Family", 16, 4),
 }
 _NUMBER: Final = re.compile(r"^Standard_[A-Z]+(\d+)", re.IGNORECASE)
 _FAMILY: Final = re.compile(r"^Standard_([A-Z]+)\d+([a-z]*)(?:_[A-Z]\d+)?(?:_(v\d+))?$", re.IGNORECASE)

@@ -114,6 +114,27 @@ def test_an_environment_is_made_from_hashed_requirements(machine: Machine) -> No
     ]
 
 
+def test_the_engine_for_the_cpu_finds_its_own_version(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM asks for the version of `vllm`, and takes the CPU where that says so."""
+    ensure = libraries._complete
+
+    def complete(path: Path, deadline_s: float) -> None:
+        assert list(path.glob("lib/python3.12/site-packages/vllm-1.2+cpu.dist-info/METADATA")), "named before it counts"
+        ensure(path, deadline_s)
+
+    def names(path: Path, lock: Path) -> None:
+        (path / "lib/python3.12/site-packages").mkdir(parents=True)
+        named(path, lock)
+
+    named = libraries._name_cpu_engine
+    monkeypatch.setattr(libraries, "_name_cpu_engine", names)
+    monkeypatch.setattr(libraries, "_complete", complete)
+    bundle = machine.bundle("cpu", "torch==2\nvllm-cpu==1.2 --hash=sha256:ab\n")
+    libraries._environment(machine.paths, bundle, "engine", 30)
+    (text,) = (bundle_path.read_text() for bundle_path in machine.paths.venvs.glob("*/lib/*/*/*.dist-info/METADATA"))
+    assert "Name: vllm\nVersion: 1.2+cpu\n" in text
+
+
 def test_the_same_lock_is_not_installed_again(machine: Machine) -> None:
     first, second = machine.bundle("one", "vllm==1"), machine.bundle("two", "vllm==1")
     libraries.install(machine.paths, first, 30)

@@ -185,12 +185,12 @@ def test_what_is_asked_beside_the_version_is_spelled_as_azure_spells_it() -> Non
         def log_message(self, format: str, *arguments: object) -> None:
             pass
 
-    with running(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as endpoint:
-        with arm.connect({arm.ENDPOINT_VARIABLE: endpoint}) as client:
-            assert client.is_stand_in
-            assert list(client.list("/skus", "1", filter="location eq 'x'")) == []
-            client.get("/vm", "1", expand="instanceView")
-            client.put("/vm", "1", {"a": 1})
+    server = running(ThreadingHTTPServer(("127.0.0.1", 0), Handler))
+    with server as endpoint, arm.connect({arm.ENDPOINT_VARIABLE: endpoint}) as client:
+        assert client.is_stand_in
+        assert list(client.list("/skus", "1", filter="location eq 'x'")) == []
+        client.get("/vm", "1", expand="instanceView")
+        client.put("/vm", "1", {"a": 1})
     assert seen == [
         "/skus?api-version=1&$filter=location%20eq%20%27x%27",
         "/vm?api-version=1&$expand=instanceView",

@@ -88,6 +88,33 @@ DISALLOWED_ADMIN_NAMES = frozenset((
 # fmt: on
 """Login names that ARM refuses (OSProfile.adminUsername in the compute API's own description)."""
 
+SYSTEM_USERS = frozenset(
+    (
+        "bin",
+        "daemon",
+        "games",
+        "gnats",
+        "irc",
+        "list",
+        "lp",
+        "mail",
+        "man",
+        "messagebus",
+        "news",
+        "nobody",
+        "proxy",
+        "sshd",
+        "sync",
+        "syslog",
+        "tss",
+        "uucp",
+        "www-data",
+    )
+)
+"""Users that an Ubuntu image has already (Debian's base-passwd, and the services of Ubuntu's server image)."""
+SYSTEM_USER_PREFIXES = ("systemd-", "_")
+"""How names of services' own users begin (systemd and Debian's policy on dynamic users)."""
+
 RESERVED_TAG_PREFIXES = ("azure", "microsoft", "windows")
 """Tag names that begin like this belong to Azure (Microsoft's Tags API reference)."""
 

@@ -67,6 +67,12 @@ class AddressPlan:
         return MappingProxyType(own)
 
 
+def is_reserved(address: IPv4Address, subnet: IPv4Network) -> bool:
+    """Whether Azure keeps an address of a subnet for itself."""
+    place = int(address) - int(subnet.network_address)
+    return place < AZURE_RESERVED_FIRST or place == subnet.num_addresses - 1
+
+
 def node_capacity(subnet: IPv4Network) -> int:
     """How many nodes a subnet can hold."""
     return max(0, subnet.num_addresses - AZURE_RESERVED)

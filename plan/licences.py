@@ -15,9 +15,11 @@ def warnings(settings: ServiceSettings, registry: Registry, how: str) -> Iterato
 
     A model with a digest is left out: it comes from the model store. `how` is the command that sets the token.
     """
-    served = {one.model.name: one.model for one in registry.served if one.name in settings.serving.models}
-    for name, model in sorted(served.items()):
-        if model.gated and model.digest is None:
+    told: set[str] = set()
+    for one in sorted(registry.served, key=lambda one: (one.name != one.model.name, one.name)):  # aliases last
+        name, model = one.name, one.model
+        if name in settings.serving.models and model.gated and model.digest is None and model.name not in told:
+            told.add(model.name)
             other = _nearest(model, registry)
             yield (
                 f"serving.models.{name} needs its licence accepted at https://huggingface.co/{model.model} and that "

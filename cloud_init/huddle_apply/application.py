@@ -82,8 +82,9 @@ class Application:
         with ledger.phase("driver"):
             ledger.note(gpus=readiness.check_gpus(node["expects"]["gpus"]))
         with ledger.phase("packages"):
-            boot.install_packages(node["packages"], bundle.deadline_s("packages"))
-            boot.hold_packages(bundle.path / "bin/huddle-hold", ledger)
+            left_s = commands.countdown(bundle.deadline_s("packages"))
+            boot.install_packages(node["packages"], left_s)
+            boot.hold_packages(bundle.path / "bin/huddle-hold", ledger, left_s)
         with ledger.phase("credentials"):
             credentials.fetch(paths, node["credentials"], self._vault, ledger, bundle.deadline_s("credentials"))
             for name in node["generated_credentials"]:

@@ -80,13 +80,20 @@ def products(
     as_json: Json = False,
 ) -> None:
     """List products and subscriptions, ours and others'. Exit code 1 when `up` would delete what others use."""
+    from infra.operations import arm  # noqa: PLC0415
+
     plan = program.load_azure_plan(stack)
     if destroy:
         _before_destroy(plan)
         return
     if leaving and not _products_leave(plan):
         return
-    found = take_inventory(plan)
+    try:
+        found = take_inventory(plan)
+    except arm.NotThereError:
+        if leaving:  # outputs outlive a gateway whose destroy was interrupted, and with it everybody's subscriptions
+            return
+        raise
     if leaving:
         _say(found.refusals)
     elif as_json:
@@ -99,14 +106,20 @@ def products(
 
 def _before_destroy(plan: AzurePlan) -> None:
     """Our own gateway goes as a whole, whoever uses it; one of others refuses to let a product in use go."""
+    from infra.operations import arm  # noqa: PLC0415
     from infra.operations import stack_outputs as live_stack  # noqa: PLC0415
 
     try:
         if "gateway_id" not in live_stack.outputs(plan.stack):
             return
-    except live_stack.NoStackError:
+        lost = take_inventory(plan).lost_by_destroy
+    except (live_stack.NoStackError, arm.NotThereError):  # outputs outlive a gateway whose destroy was interrupted
         return
-    lost = take_inventory(plan).lost_by_destroy
+    except arm.ArmError as error:
+        if plan.gateway.existing is not None:
+            raise
+        typer.echo(f"warning: whether others subscribed to the gateway is not known: {error}", err=True)
+        return
     if plan.gateway.existing is None:
         for sentence in lost:
             typer.echo(f"warning: {sentence}; they go with the gateway", err=True)
@@ -123,6 +136,12 @@ def _products_leave(plan: AzurePlan) -> bool:
         deployed = live_stack.outputs(plan.stack).get("products") or ()
     except live_stack.NoStackError:
         return False
+    if renamed := [each for each in plan.gateway.products if each.id not in deployed and each.name in deployed]:
+        typer.echo(
+            f"warning: {', '.join(f'product {each.name} becomes {each.id}' for each in renamed)}, and subscriptions "
+            'get new keys; `gateway.existing.prefix: ""` keeps both',
+            err=True,
+        )
     planned = {product.id.casefold() for product in plan.gateway.products}
     return any(product.casefold() not in planned for product in deployed)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from huddle.errors import Fault, InputError
+from huddle.errors import Fault, HuddleError, InputError
 from infra import program
 from plan import stack_file
 
@@ -36,25 +37,47 @@ def leaks(
     from infra.operations import arm, leaks, stack_state, subscription  # noqa: PLC0415 - what talks to Azure is
     from infra.operations import arm_subscription as azure_side  # noqa: PLC0415 - loaded where it does
 
-    plans = [program.load_azure_plan(name) for name in ([stack] if stack else stack_file.names())]
-    chosen = subscription.current()
+    plans = [program.load_azure_plan(stack)] if stack else list(_every_plan())
+    chosen = {plan.stack: subscription.of(plan.stack) for plan in plans}
     owners = [leaks.Owner(plan, stack_state.known_ids(plan.stack)) for plan in plans]
     with arm.connect() as azure:
-        found = leaks.find(
-            owners,
-            azure_side.resources(azure, chosen),
-            azure_side.grants(azure, chosen),
-            azure_side.soft_deleted(azure, chosen),
+        found = tuple(
+            leak
+            for each in sorted(set(chosen.values()))
+            for leak in leaks.find(
+                [owner for owner in owners if chosen[owner.plan.stack] == each],
+                azure_side.resources(azure, each),
+                azure_side.grants(azure, each),
+                azure_side.soft_deleted(azure, each),
+            )
         )
+    asked = ", ".join(sorted(set(chosen.values())))
     names = [plan.stack for plan in plans]
+    for owner in owners:  # another backend, or another person's stack of the same name
+        if not owner.known and any(leak.id_in_azure and leak.stack == owner.plan.stack for leak in found):
+            typer.echo(
+                f"warning: the state of {owner.plan.stack} where Pulumi is logged in knows nothing of what follows; if "
+                "a stack of that name is kept elsewhere, it is in use: delete nothing",
+                err=True,
+            )
     if as_json:
         typer.echo(
-            json.dumps({"subscription": chosen, "stacks": names, "leaks": [vars(leak) for leak in found]}, indent=2)
+            json.dumps({"subscription": asked, "stacks": names, "leaks": [vars(leak) for leak in found]}, indent=2)
         )
     else:
-        _show(chosen, names, found)
+        _show(asked, names, found)
     if found:
         raise typer.Exit(EXIT_LEFT)
+
+
+def _every_plan() -> Iterator[AzurePlan]:
+    """The plans of all stacks; what one that is wrong left is told once its file is right."""
+    for name in stack_file.names():
+        try:
+            yield program.load_azure_plan(name)
+        except HuddleError as error:
+            for fault in error.faults:
+                typer.echo(f"warning: {name} is left out: {fault}", err=True)
 
 
 def _show(subscription: str, stacks: list[str], found: tuple[Leak, ...]) -> None:
@@ -81,9 +104,12 @@ def purge(
             f"is {plan.environment.value}: its deleted gateway and key vault can be restored, so they are not purged"
         )
         raise InputError(Fault(stack_file.label(stack), "environment", reason))
-    chosen = subscription.current()
+    chosen = subscription.of(stack)
     with arm.connect() as azure:
         found = _locked(azure, chosen, plan)
+        if kept := [each for each in found if each.kept]:
+            reason = f"{kept[0].name} has purge protection, so Azure keeps it until {kept[0].free_on}; set another one"
+            raise InputError(Fault(stack_file.label(stack), "name_salt", reason))
         if found:
             _be_sure(found, yes)
         _forget(azure, chosen, plan, found)

@@ -16,13 +16,12 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 def start(stack: Stack = "dev", as_json: Json = False) -> None:
     """Start nodes that the nightly stop, a spot eviction or somebody else has deallocated; wait until they run."""
-    from infra.operations import arm, power  # noqa: PLC0415 - what talks to Azure is loaded where it does
-    from infra.operations import stack_outputs as live_stack  # noqa: PLC0415
+    from infra.operations import arm, power, stack_state  # noqa: PLC0415 - what talks to Azure is loaded where it does
 
     plan = program.load_azure_plan(stack)
-    ids = live_stack.node_ids(live_stack.outputs(stack), stack)
+    ids = stack_state.node_ids(stack, [node.name for node in plan.nodes])
     with arm.connect() as azure:
-        found = power.start(azure, {node.name: ids[node.name] for node in plan.nodes if node.name in ids})
+        found = power.start(azure, ids)
     refused = [node for node in found if node.refusal]
     if as_json:
         typer.echo(json.dumps({"nodes": [vars(node) for node in found]}, indent=2, sort_keys=True))

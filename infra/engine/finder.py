@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from huddle import loopback
 from infra.engine import go_build, release
 from infra.engine.cache import Say, cache_key, cache_root, fresh_directory, locked
 from infra.engine.origin import EngineUnavailableError, Origin
@@ -18,6 +17,8 @@ from infra.engine.versions import ROOT, Version, command_plugin, oldest_cli, pin
 STAND_IN_PLUGINS = ROOT / "simulator" / "command_provider" / "bin"
 HOST_NAME = "pulumi-language-python"
 COMMAND_PLUGIN = "pulumi-resource-command"
+_NO_UPDATE_CHECK = {"PULUMI_SKIP_UPDATE_CHECK": "true"}
+"""Without it every command asks Pulumi's service for news, through a proxy where there is one."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +40,14 @@ class PulumiEngine:
 
         The state backend is left alone.
         """
+        from huddle import loopback  # noqa: PLC0415 - `make setup` imports this module, and installs huddle
+
         known = base.get("PATH", os.defpath).split(os.pathsep)
         ours = [] if self.origin is Origin.PATH else [str(self.pulumi.parent)]
         if self.plugin_dir and str(self.plugin_dir) not in known:
             ours.append(str(self.plugin_dir))
         path = os.pathsep.join([*ours, *(folder for folder in known if folder not in ours)])
-        return {**loopback.environment(base), "PATH": path, "PULUMI_SKIP_UPDATE_CHECK": "true"}
+        return {**loopback.environment(base), "PATH": path, **_NO_UPDATE_CHECK}
 
     def offline_environment(self, state: Path, base: Mapping[str, str] = os.environ) -> dict[str, str]:
         """For tests and rehearsals: state and home below *state*, a fixed passphrase, no download, strict Outputs.
@@ -168,7 +171,10 @@ def on_path(search_path: str | None, oldest: Version) -> tuple[Path, Version] | 
 def _installed_version(pulumi: Path) -> Version | None:
     """What `pulumi version` prints, or None when it cannot be run (a shim without its program, say)."""
     try:
-        answer = subprocess.run([pulumi, "version"], capture_output=True, text=True, timeout=30, check=True)
+        environ = {**os.environ, **_NO_UPDATE_CHECK}
+        answer = subprocess.run(
+            [pulumi, "version"], env=environ, capture_output=True, text=True, timeout=30, check=True
+        )
         return Version.parse(answer.stdout)
     except (OSError, subprocess.SubprocessError, ValueError):
         return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Self
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -27,6 +27,10 @@ Token = Callable[[], str]
 
 class ArmError(HuddleError):
     """Azure refused, or did not answer: one sentence with the next step."""
+
+
+class NotThereError(ArmError):
+    """What was asked for does not exist."""
 
 
 class Arm:
@@ -125,8 +129,7 @@ class Arm:
 
     def _ask(self, method: str, url: str, body: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
         answer = self._send(method, url, body)
-        found: Mapping[str, Any] = answer.json() if answer.content else {}
-        return found
+        return _document(answer) if answer.content else {}
 
     def _send(self, method: str, url: str, body: Mapping[str, Any] | None = None) -> httpx2.Response:
         headers = {"Authorization": f"Bearer {self._token()}"} if self._token else {}
@@ -135,7 +138,8 @@ class Arm:
         except httpx2.HTTPError as error:
             raise ArmError(f"Azure did not answer ({type(error).__name__}); run the command again.") from None
         if answer.is_error:
-            raise ArmError(_refusal(answer, url))
+            kind = NotThereError if answer.status_code == httpx2.codes.NOT_FOUND else ArmError
+            raise kind(_refusal(answer, url))
         return answer
 
 
@@ -172,18 +176,41 @@ def _azure_token(endpoint: str) -> Token:
     return token
 
 
+_ROLES: Mapping[str, str] = MappingProxyType(
+    {
+        "/virtualmachines/": "`Virtual Machine Contributor` on the nodes",
+        "/service/": "`API Management Service Contributor` on the gateway",
+        "/locations/": "`Contributor` on the subscription",  # purging
+        "": "`Reader` on the subscription",
+    }
+)
+"""Who may do what a path is about, by a part of that path in lower case."""
+
+
+def _document(answer: httpx2.Response) -> Mapping[str, Any]:
+    """The JSON object of an answer; a proxy that wants a login answers with a page."""
+    try:
+        found = answer.json()
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise ArmError("The answer is not Azure's: it is no JSON object. Is a proxy in between that wants a login?")
+    return found
+
+
 def _refusal(answer: httpx2.Response, url: str) -> str:
     """Azure's own code and message; its hint for 403 and 404 is rarely one, so ours follows."""
     try:
-        error = answer.json().get("error") or {}
+        said = answer.json()
     except ValueError:
-        error = {}
+        said = None
+    inner = said.get("error") if isinstance(said, dict) else None
+    error = inner if isinstance(inner, dict) else {}
     code, message = error.get("code") or answer.status_code, " ".join(str(error.get("message") or "").split())
     match answer.status_code:
         case 401 | 403:
-            of_vm = "/virtualmachines/" in url.lower()
-            role, of = ("Virtual Machine", "nodes") if of_vm else ("API Management Service", "gateway")
-            step = f"Sign in as somebody with the role `{role} Contributor` on the {of}."
+            role = next(role for part, role in _ROLES.items() if part in url.lower())
+            step = f"Sign in as somebody with the role {role}."
         case 404:
             step = "Run `up` first, or check the stack's name."
         case 409 | 412 | 429:

@@ -125,9 +125,9 @@ def _already_there(match: re.Match[str], plan: AzurePlan) -> Failure:
             "Set gateway.existing.prefix to a word that nobody else uses in that service, then run `up` again.",
         )
     return Failure(
-        f"{found} stands in Azure, but not in the stack's state: a destroy was interrupted, or somebody made it.",
+        f"{found} stands in Azure, but not in the stack's state: a destroy was interrupted, or it is somebody else's.",
         f"Run `make destroy STACK={plan.stack}` to its end, then `up` again; `infra leaks -s {plan.stack}` says what "
-        "is left.",
+        "is left. If another stack has these names, set name_prefix to another word.",
     )
 
 
@@ -169,6 +169,8 @@ def _missing_right(match: re.Match[str], plan: AzurePlan) -> Failure:
 _PURGE = "or set name_salt to get other names, then run `up` again."
 
 _KNOWN: Mapping[str, tuple[str, str] | Callable[[re.Match[str], AzurePlan], Failure]] = {
+    # First, since it quotes a node's log, which may say anything.
+    r"VMExtensionProvisioningError.*?(?:executionState|RunCommandHandlerLinux)": _not_serving,
     r"exceeding approved .* quota|QuotaExceeded": _quota,
     r"(SkuNotAvailable|(?:Zonal)?AllocationFailed|Overconstrained(?:Zonal)?AllocationRequest)": _capacity,
     r"NicReservedForAnotherVm": _interface_held,
@@ -194,7 +196,6 @@ _KNOWN: Mapping[str, tuple[str, str] | Callable[[re.Match[str], AzurePlan], Fail
         "The image {plan.compute.image.offer} {plan.compute.image.version} does not take Trusted Launch.",
         "Set nodes.image.security to standard, then run `up` again.",
     ),
-    r"VMExtensionProvisioningError.*?(?:executionState|RunCommandHandlerLinux)": _not_serving,
     r"VMExtensionProvisioningTimeout": _too_slow,
     r"Cannot modify extensions in the VM when the VM is not running": (
         "A node does not run (a nightly stop or an eviction deallocates it), so that Azure changes nothing on it.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -19,8 +20,14 @@ _COSTLY = (
     "Microsoft.Network/publicIPAddresses",
 )
 """What bills by the hour, in the order of its price. It is told first."""
-_MADE_BY_AZURE = ("microsoft.alertsmanagement/smartdetectoralertrules", "microsoft.compute/virtualmachines/extensions")
-"""Azure puts these beside Application Insights and into a VM by itself; they go with the group."""
+_MADE_BY_AZURE = (
+    "/microsoft.alertsmanagement/smartdetectoralertrules/",
+    "/microsoft.insights/actiongroups/application insights smart detection",
+    "/microsoft.compute/virtualmachines/[^/]+/extensions/",
+)
+"""Azure puts these beside Application Insights and into a VM by itself; they go with the group. Patterns of ids
+(docs/facts/azure.md#what-a-subscription-lists).
+"""
 
 
 @dataclass(frozen=True)
@@ -50,6 +57,11 @@ class Leak:
     stack: str
     next_step: str
 
+    @property
+    def id_in_azure(self) -> bool:
+        """Whether it is there, and not only its name."""
+        return self.name.startswith("/")
+
 
 def find(
     owners: Iterable[Owner],
@@ -65,20 +77,24 @@ def find(
 
 def _of(owner: Owner, live: list[LiveResource], roles: list[LiveGrant], locked: list[SoftDeleted]) -> Iterator[Leak]:
     stack, names = owner.plan.stack, owner.plan.names
-    again = f"run `make destroy STACK={stack}` again" if owner.known else ""
+    again = f"run `make destroy STACK={stack}` again, or, if the stack stays, " if owner.known else ""
     for resource in live:
-        if owner.owns(resource) and not owner.knows(resource.id) and resource.type.lower() not in _MADE_BY_AZURE:
+        if owner.owns(resource) and not owner.knows(resource.id) and not _made_by_azure(resource):
             command = (
                 "az group delete --name {0.name}" if resource.type == GROUP_TYPE else "az resource delete --ids {0.id}"
             )
-            yield Leak(resource.type, resource.id, stack, again or f"`{command.format(resource)}`")
+            yield Leak(resource.type, resource.id, stack, f"{again}`{command.format(resource)}`")
     inside = f"/resourcegroups/{names.resource_group}/".lower()
     for grant in roles:
-        if inside in f"{grant.scope.lower()}/" and not owner.knows(grant.id):
-            yield Leak(GRANT, grant.id, stack, again or f"`az role assignment delete --ids {grant.id}`")
+        if inside in f"{grant.scope.lower()}/" and not owner.knows(grant.id) and not owner.knows(grant.scope):
+            yield Leak(GRANT, grant.id, stack, f"{again}`az role assignment delete --ids {grant.id}`")
     for each in locked:
         if is_name_of(owner.plan, each):
             yield Leak(each.kind.value, each.name, stack, _way_out(each, owner.plan))
+
+
+def _made_by_azure(resource: LiveResource) -> bool:
+    return any(re.search(pattern, resource.id, re.IGNORECASE) for pattern in _MADE_BY_AZURE)
 
 
 def is_name_of(plan: AzurePlan, locked: SoftDeleted) -> bool:

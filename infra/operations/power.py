@@ -10,10 +10,11 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from infra.operations.arm import Arm, ArmError
+from infra.operations.arm import Arm, ArmError, NotThereError
 
 API_VERSION = "2024-11-01"
-RUNNING = "running"
+RUNNING, GONE = "running", "gone"
+_AS_THEY_ARE = (RUNNING, GONE)
 PAUSE_S, DEADLINE_S = 5.0, 900.0
 
 
@@ -49,11 +50,16 @@ def start(
 
     A node that Azure refuses to start, for lack of a free machine say, does not keep the others from starting.
     """
-    before = {name: state(arm, vm_id) for name, vm_id in nodes.items()}
+    before: dict[str, str] = {}
     operations: dict[str, str | None] = {}
     refusals: dict[str, str] = {}
     for name, vm_id in nodes.items():
-        if before[name] != RUNNING:
+        try:
+            before[name] = state(arm, vm_id)
+        except NotThereError as error:
+            before[name], refusals[name] = GONE, str(error)
+    for name, vm_id in nodes.items():
+        if before[name] not in _AS_THEY_ARE:
             try:
                 operations[name] = arm.begin(vm_id, "start", API_VERSION)
             except ArmError as error:
@@ -69,6 +75,8 @@ def start(
         except ArmError as error:
             refusals[name] = str(error)
     return [
-        Started(name, before[name], before[name] if before[name] == RUNNING else state(arm, vm_id), refusals.get(name))
+        Started(
+            name, before[name], before[name] if before[name] in _AS_THEY_ARE else state(arm, vm_id), refusals.get(name)
+        )
         for name, vm_id in nodes.items()
     ]

@@ -25,7 +25,7 @@ def in_the_way(arm: Arm, plan: AzurePlan) -> Iterator[str]:
     ours = f"/resourcegroups/{plan.names.resource_group}/".lower()
     for zone in arm.list(f"{subscription}/providers/Microsoft.Network/privateDnsZones", API_VERSION):
         zone_id = str(zone["id"])
-        if zone["name"] not in wanted or ours in zone_id.lower():
+        if str(zone["name"]).lower() not in wanted or ours in zone_id.lower():
             continue
         links = arm.list(f"{zone_id}/virtualNetworkLinks", API_VERSION)
         if any(str(link["properties"]["virtualNetwork"]["id"]).lower() == vnet.lower() for link in links):

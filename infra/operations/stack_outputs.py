@@ -48,19 +48,6 @@ def outputs(stack: str, *, secrets: bool = False) -> Mapping[str, Any]:
         raise InputError(Fault(file, "", said)) from None
 
 
-def node_ids(known: Mapping[str, Any], stack: str) -> Mapping[str, str]:
-    """The nodes' ARM ids by name.
-
-    Raises:
-        InputError: the stack was never brought up, or by an older program.
-    """
-    found = known.get("node_ids")
-    if not isinstance(found, Mapping):
-        said = f"does not know its nodes' ids yet; run `make up STACK={stack}` first"
-        raise InputError(Fault(f"stacks/Pulumi.{stack}.yaml", "", said))
-    return {str(name): str(vm_id) for name, vm_id in found.items()}
-
-
 def gateway_id(known: Mapping[str, Any], stack: str) -> str:
     """The gateway's ARM id.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Iterable, Mapping
 
 from huddle.errors import Fault, InputError
 from infra import engine
@@ -43,6 +44,20 @@ def known_ids(stack: str) -> frozenset[str]:
         return frozenset()
     said = " ".join(done.stderr.split()).removeprefix("error: ")
     raise InputError(_unreadable(stack, f"Pulumi can't read the stack's state: {said}"))
+
+
+def node_ids(stack: str, names: Iterable[str]) -> Mapping[str, str]:
+    """The ARM ids of those nodes that the state knows, by name. A first `up` that failed has made some, and no outputs.
+
+    Raises:
+        InputError: it knows none, or what `known_ids` raises.
+    """
+    known = known_ids(stack)
+    found = {name: each for name in names for each in known if each.endswith(f"/virtualmachines/{name.lower()}")}
+    if not found:
+        said = f"no node of it is there where Pulumi is logged in; run `make up STACK={stack}` first"
+        raise InputError(Fault(f"stacks/Pulumi.{stack}.yaml", "", said))
+    return found
 
 
 def ids_in(state: str) -> frozenset[str]:

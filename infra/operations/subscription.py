@@ -8,8 +8,11 @@ import subprocess
 from collections.abc import Mapping
 
 from huddle.errors import Fault, InputError
+from plan import stack_file
 
 VARIABLES = ("ARM_SUBSCRIPTION_ID", "AZURE_SUBSCRIPTION_ID")
+STACK_KEY = "azure-native:subscriptionId"
+"""The provider's own setting, which comes before the environment."""
 _AZ_TIMEOUT_S = 30
 
 
@@ -27,6 +30,15 @@ def current(environ: Mapping[str, str] = os.environ) -> str:
     raise InputError(
         Fault(VARIABLES[0], "", "is not set and `az account show` names none: set it to a subscription's id")
     )
+
+
+def of(stack: str, environ: Mapping[str, str] = os.environ) -> str:
+    """The subscription of a stack: the one that its file gives the provider, or the current one.
+
+    Raises:
+        InputError: nothing says which.
+    """
+    return str(stack_file.read(stack).get(STACK_KEY) or "") or current(environ)
 
 
 def _of_az() -> str:

@@ -12,6 +12,8 @@ from plan.azure_facts import (
     PREMIUM_V2_MBPS_PER_IOPS,
     RESERVED_TAG_PREFIXES,
     SHARED_DISKS,
+    SYSTEM_USER_PREFIXES,
+    SYSTEM_USERS,
     VM_SIZES,
     max_shares,
     quota_name,
@@ -168,6 +170,11 @@ def _login(settings: AzureSettings, _: Known) -> Findings:
         yield "nodes.admin_username", f"'{name}' is the user that services run as; choose another, such as azureuser"
     if name in DISALLOWED_ADMIN_NAMES:
         yield "nodes.admin_username", f"'{name}' is a login name that Azure refuses; choose another, such as azureuser"
+    if name in SYSTEM_USERS or name.startswith(SYSTEM_USER_PREFIXES):
+        yield (
+            "nodes.admin_username",
+            f"'{name}' is a user that the image has already; choose another, such as azureuser",
+        )
     for index, key in enumerate(settings.access.ssh_public_keys):
         if wrong := ssh_keys.problem(key):
             yield f"access.ssh_public_keys[{index}]", wrong

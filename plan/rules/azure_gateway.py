@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from huddle.headers import SUBSCRIPTION_KEY_HEADER
 from plan.azure_facts import GATEWAY_TIERS
+from plan.azure_network import is_reserved
 from plan.model import display_name
 from plan.rules.service import Findings, Known
 from plan.settings.azure import AzureSettings
@@ -41,6 +42,12 @@ def _tier(settings: AzureSettings, _: Known) -> Findings:
             yield (
                 "gateway.private_address",
                 f"{gateway.private_address} is not in network.gateway_subnet {settings.network.gateway_subnet}",
+            )
+        elif is_reserved(gateway.private_address, settings.network.gateway_subnet):
+            yield (
+                "gateway.private_address",
+                f"{gateway.private_address} is an address that Azure keeps for itself in "
+                f"{settings.network.gateway_subnet}; take the one that the portal shows",
             )
     if gateway.public_access is PublicAccess.DISABLED and gateway.inbound is not GatewayInbound.PRIVATE_ENDPOINT:
         yield "gateway.public_access", "'disabled' needs `gateway.inbound: private-endpoint`, or nobody could reach it"

@@ -159,7 +159,12 @@ def test_a_second_zone_of_a_name_is_told_before_and_explained_after(place: Landi
 @pytest.mark.parametrize(
     ("name", "gateway", "what", "next_step"),
     [
-        ("cyan", {"prefix": "blue"}, "API Management has contoso-apis/backends/blue-node-1 already", "gateway.existing.prefix"),
+        (
+            "cyan",
+            {"prefix": "blue"},
+            "API Management has contoso-apis/backends/blue-node-1 already",
+            "gateway.existing.prefix",
+        ),
         ("pink", {"api_path": "blue/v1"}, "has the path blue/v1 already", "another gateway.api_path, such as pink/v1"),
     ],
 )

@@ -155,3 +155,10 @@ def test_make_help_names_every_target():
     assert {"rehearse", "test", "quick", "lint", "preview", "up", "destroy", "lock", "clean", "help"} <= targets
     for target in targets:
         assert f"make {target} " in answer.stdout
+
+
+def test_setting_up_needs_nothing_that_it_installs():
+    """A fresh clone has this tree and a Python, and neither packages nor our own wheel."""
+    bare = [sys.executable, "-S", "-c", "import tools.setup.environment"]
+    done = subprocess.run(bare, cwd=ROOT, env={"PATH": SYSTEM}, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

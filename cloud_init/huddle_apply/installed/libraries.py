@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import zipfile
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 
@@ -23,15 +24,16 @@ LINKS = ("venv", "jupyter", "site")
 
 
 def install(paths: NodePaths, bundle: Unpacked, deadline_s: float) -> None:
-    """Give a bundle its environments and its package.
+    """Give a bundle its environments and its package, in `deadline_s` altogether.
 
     Raises:
         ApplyError: a download fails or does not match its hash.
     """
+    left_s = commands.countdown(deadline_s)
     for lock, link in (("engine", "venv"), ("jupyter", "jupyter")):
         if (bundle.path / "requirements" / f"{lock}.lock").is_file():
-            files.link(bundle.path / link, _environment(paths, bundle, lock, deadline_s))
-    files.link(bundle.path / "site", _package(paths, bundle, deadline_s))
+            files.link(bundle.path / link, _environment(paths, bundle, lock, left_s))
+    files.link(bundle.path / "site", _package(paths, bundle, left_s))
 
 
 def environment_path(paths: NodePaths, bundle: Path, lock: str) -> Path:
@@ -40,7 +42,7 @@ def environment_path(paths: NodePaths, bundle: Path, lock: str) -> Path:
     return paths.venvs / f"{lock}-{digest[:DIGEST_CHARS]}"
 
 
-def _environment(paths: NodePaths, bundle: Unpacked, lock: str, deadline_s: float) -> Path:
+def _environment(paths: NodePaths, bundle: Unpacked, lock: str, left_s: Callable[[], float]) -> Path:
     path = environment_path(paths, bundle.path, lock)
     if (path / _COMPLETE).is_file():
         return path
@@ -49,14 +51,14 @@ def _environment(paths: NodePaths, bundle: Unpacked, lock: str, deadline_s: floa
     path.parent.mkdir(parents=True, exist_ok=True)
     requirements, python = bundle.path / "requirements", str(path / "bin" / "python")
     env = {**_site_settings(paths), "UV_CACHE_DIR": str(paths.cache)}
-    commands.run(["python3", "-m", "venv", str(path)], deadline_s=deadline_s)
+    commands.run(["python3", "-m", "venv", str(path)], deadline_s=left_s())
     hashed = ["--require-hashes", "--no-deps", "--requirement"]
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *hashed]
-    commands.run([*pip, str(requirements / "installer.lock")], deadline_s=deadline_s, env=env)
+    commands.run([*pip, str(requirements / "installer.lock")], deadline_s=left_s(), env=env)
     uv = [str(path / "bin" / "uv"), "pip", "install", "--quiet", "--compile-bytecode", "--python", python, *hashed]
-    commands.run([*uv, str(requirements / f"{lock}.lock")], deadline_s=deadline_s, env=env)
+    commands.run([*uv, str(requirements / f"{lock}.lock")], deadline_s=left_s(), env=env)
     _name_cpu_engine(path, requirements / f"{lock}.lock")
-    _complete(path, deadline_s)
+    _complete(path, left_s)
     return path
 
 
@@ -74,9 +76,9 @@ def _name_cpu_engine(path: Path, lock: Path) -> None:
         files.write(site_packages / f"vllm-{version}.dist-info" / "METADATA", metadata.encode())
 
 
-def _complete(path: Path, deadline_s: float) -> None:
+def _complete(path: Path, left_s: Callable[[], float]) -> None:
     """Mark an environment as whole, and not before its files are on the disk: a power cut must not leave empty ones."""
-    commands.run(["sync", "--file-system", str(path)], deadline_s=deadline_s)
+    commands.run(["sync", "--file-system", str(path)], deadline_s=left_s())
     files.write(path / _COMPLETE, b"")
 
 
@@ -97,7 +99,7 @@ def _site_settings(paths: NodePaths) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
-def _package(paths: NodePaths, bundle: Unpacked, deadline_s: float) -> Path:
+def _package(paths: NodePaths, bundle: Unpacked, left_s: Callable[[], float]) -> Path:
     """Our own package, unpacked once for all bundles that bring the same wheel: a wheel's root is its library folder.
 
     With its bytecode: the services cannot write it, and would compile every module at each start.
@@ -112,6 +114,6 @@ def _package(paths: NodePaths, bundle: Unpacked, deadline_s: float) -> Path:
     for wheel in wheels:
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(path)
-    commands.run(["python3", "-m", "compileall", "-q", str(path)], deadline_s=deadline_s)
-    _complete(path, deadline_s)
+    commands.run(["python3", "-m", "compileall", "-q", str(path)], deadline_s=left_s())
+    _complete(path, left_s)
     return path

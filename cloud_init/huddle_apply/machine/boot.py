@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from .. import files
@@ -17,6 +17,7 @@ from . import commands
 POLL_S = 2.0
 HOLD_S = 120
 """Waiting for dpkg's lock to hold packages, which nobody needs at once: the next bundle tries again."""
+_HOLDING_S = 60
 _LOG = "/var/log/cloud-init-output.log"
 
 
@@ -87,7 +88,7 @@ def wait_for_clock(ledger: Ledger, deadline_s: float) -> None:
     ledger.warn(f"the clock is not synchronised after {deadline_s:.0f} s; certificates may be refused")
 
 
-def install_packages(packages: Sequence[str], deadline_s: float) -> None:
+def install_packages(packages: Sequence[str], left_s: Callable[[], float]) -> None:
     """Install the Debian packages that are missing; apt itself waits for its lock.
 
     Raises:
@@ -99,18 +100,19 @@ def install_packages(packages: Sequence[str], deadline_s: float) -> None:
     if not missing:
         return
     environment = {"DEBIAN_FRONTEND": "noninteractive"}
-    wait = f"-oDPkg::Lock::Timeout={deadline_s / 2:.0f}"
-    commands.run(["apt-get", wait, "-qq", "update"], deadline_s=deadline_s, env=environment)
+    wait = f"-oDPkg::Lock::Timeout={left_s() / 2:.0f}"
+    commands.run(["apt-get", wait, "-qq", "update"], deadline_s=left_s(), env=environment)
     commands.run(
         ["apt-get", wait, "-qq", "install", "--yes", "--no-install-recommends", *missing],
-        deadline_s=deadline_s,
+        deadline_s=left_s(),
         env=environment,
     )
 
 
-def hold_packages(program: Path, ledger: Ledger) -> None:
+def hold_packages(program: Path, ledger: Ledger, left_s: Callable[[], float]) -> None:
     """Keep driver and kernel from being upgraded. Not held, because another program has dpkg's lock, is a warning."""
+    wait_s = min(HOLD_S, max(left_s() - _HOLDING_S, 0))
     try:
-        commands.run([str(program)], deadline_s=HOLD_S + 60, env={"HUDDLE_HOLD_S": str(HOLD_S)})
+        commands.run([str(program)], deadline_s=wait_s + _HOLDING_S, env={"HUDDLE_HOLD_S": f"{wait_s:.0f}"})
     except ApplyError as failure:
         ledger.warn(f"the GPU driver and the kernel can be upgraded by accident: {failure}")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import pwd
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,6 +14,12 @@ from ..failure import ApplyError
 
 LOG_LINES = 40
 SERVICE_USER = "huddle"
+
+
+def countdown(deadline_s: float) -> Callable[[], float]:
+    """What is left of a time that several commands share, in seconds; at least one, so that each is tried."""
+    end = time.monotonic() + deadline_s
+    return lambda: max(end - time.monotonic(), 1.0)
 
 
 def run(argv: Sequence[str], *, deadline_s: float, env: Mapping[str, str] | None = None) -> str:

@@ -31,7 +31,6 @@ def stack_outputs(
         "products": [product.id for product in plan.gateway.products],
         "models": [model.name for model in plan.serving.models],
         "nodes": {name: node.address for name, node in zip(names, nodes, strict=True)},
-        "node_ids": {name: node.vm_id for name, node in zip(names, nodes, strict=True)},
         "node_status": {name: node.status for name, node in zip(names, nodes, strict=True)},
         "outbound_address": nat_address,
         "bundle_digest": digest,

@@ -17,7 +17,6 @@ from simulator.plugin.values import dig, fill
 
 DAY_S: Final = 86_400.0
 _DAYS: Final = 90
-_MOST_TAGS: Final = 15
 _RETENTION_STAYS: Final = 'The property "softDeleteRetentionInDays" has been set already and it can\'t be modified.'
 _IRREVERSIBLE: Final = (
     'The property "enablePurgeProtection" cannot be set to false. Enabling the purge protection for a vault is an '
@@ -139,8 +138,6 @@ class Secret(Rules):
     typical_seconds = 3.0
 
     def create(self, op: Op) -> None:
-        if len(op.inputs.get("tags") or {}) > _MOST_TAGS:
-            raise bad_request("BadParameter", f"A secret takes at most {_MOST_TAGS} tags.")
         for item in op.state.deleted:
             if item.id.lower() == op.id.lower() and item.purge_at > op.now:
                 raise conflict(

@@ -97,11 +97,34 @@ def ask(endpoint: str) -> list[gateway.LiveProduct]:
         (403, b'{"error": {"code": "AuthorizationFailed", "message": "no"}}', "API Management Service Contributor"),
         (409, b'{"error": {"code": "Conflict", "message": "busy"}}', "run the command again in a minute"),
         (502, b"<html>", r"Azure refused \(502\)"),
+        (400, b'["no"]', r"Azure refused \(400\)"),
+        (400, b'{"error": "no"}', r"Azure refused \(400\)"),
+        (200, b"<html>", "is no JSON object. Is a proxy in between"),
+        (200, b"[]", "is no JSON object"),
     ],
 )
 def test_a_refusal_says_what_to_do(status: int, body: bytes, sentence: str) -> None:
     with running(answering(status, body)) as endpoint, pytest.raises(arm.ArmError, match=sentence):
         ask(endpoint)
+
+
+@pytest.mark.parametrize(
+    ("path", "role"),
+    [
+        (GATEWAY, "`API Management Service Contributor` on the gateway"),
+        ("/subscriptions/0/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/n", "`Virtual Machine Contr"),
+        ("/subscriptions/0/resources", "`Reader` on the subscription"),
+        ("/subscriptions/0/providers/Microsoft.KeyVault/deletedVaults", "`Reader` on the subscription"),
+        ("/subscriptions/0/providers/Microsoft.KeyVault/locations/eastus2/deletedVaults/v", "`Contributor` on the s"),
+    ],
+)
+def test_a_missing_right_names_the_role_that_has_it(path: str, role: str) -> None:
+    with (
+        running(answering(403, b"{}")) as endpoint,
+        arm.connect({arm.ENDPOINT_VARIABLE: endpoint}) as client,
+        pytest.raises(arm.ArmError, match=role),
+    ):
+        client.get(path, "1")
 
 
 def test_a_next_page_somewhere_else_is_not_followed() -> None:
@@ -162,8 +185,8 @@ def test_what_is_asked_beside_the_version_is_spelled_as_azure_spells_it() -> Non
         def log_message(self, format: str, *arguments: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    with running(server) as endpoint, arm.connect({arm.ENDPOINT_VARIABLE: endpoint}) as client:
+    server = running(ThreadingHTTPServer(("127.0.0.1", 0), Handler))
+    with server as endpoint, arm.connect({arm.ENDPOINT_VARIABLE: endpoint}) as client:
         assert client.is_stand_in
         assert list(client.list("/skus", "1", filter="location eq 'x'")) == []
         client.get("/vm", "1", expand="instanceView")

@@ -49,6 +49,11 @@ NOT_ALLOWED = (
             "still holds the secret model-hub-token",
             "docs/runbooks/keys.md",
         ),
+        (
+            "cannot create already existing resource '/subscriptions/0/resourceGroups/huddleai-dev-rg'",
+            "a destroy was interrupted, or it is somebody else's",
+            "If another stack has these names, set name_prefix to another word.",
+        ),
     ],
 )
 def test_it_is_one_sentence_and_the_next_step(said: str, what: str, step: str) -> None:

@@ -190,3 +190,9 @@ def test_on_path_takes_the_first_pulumi(tmp_path: Path):
     first = pulumi(tmp_path / "a", "9.0.0")
     pulumi(tmp_path / "b", "8.0.0")
     assert on_path(f"{tmp_path / 'a'}:{tmp_path / 'b'}", Version(3, 0, 0)) == (first, Version(9, 0, 0))
+
+
+def test_asking_a_pulumi_for_its_version_asks_nobody_for_a_newer_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("PULUMI_SKIP_UPDATE_CHECK", raising=False)
+    found = program(tmp_path, "pulumi", '[ "$PULUMI_SKIP_UPDATE_CHECK" = true ] && echo v9.0.0')
+    assert on_path(str(tmp_path), Version(3, 0, 0)) == (found, Version(9, 0, 0))

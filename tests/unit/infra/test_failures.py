@@ -128,3 +128,12 @@ def test_a_message_that_azure_cuts_off_tells_what_is_left(log: str, quote: Calla
     if (failure := explain(text, plan())) is not None:
         failure.what.encode()
         assert len(failure.what) < LOG_TAIL + 100
+
+
+@pytest.mark.parametrize(
+    "said", ["HTTP 403 QuotaExceeded", "AllocationFailed: cuda", "vault kv: the secret is deleted but recoverable"]
+)
+def test_a_nodes_log_is_never_taken_for_azures_own_words(said: str) -> None:
+    failure = explain(provider(AZURE_SAYS.format(report(said))), plan("dev"))
+    assert failure is not None
+    assert failure.what == f"The node came up but does not serve; its log ends: {said}"

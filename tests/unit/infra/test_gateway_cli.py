@@ -90,6 +90,50 @@ def test_a_stack_that_never_came_up_has_nothing_to_lose(azure: dict[str, Any], m
     assert run("products", "-s", "dev", "--destroy").exit_code == 0
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_an_interrupted_destroy_whose_gateway_is_gone_goes_on(
+    azure: dict[str, Any], monkeypatch: pytest.MonkeyPatch, shared: bool
+) -> None:
+    azure["gateway_id"] = GATEWAY.replace("/gw", "/gone")
+    plan = load_plan("dev")
+    existing = ExistingGatewayPlan(GATEWAY, "g", "gw") if shared else None
+    monkeypatch.setattr(
+        program, "load_azure_plan", lambda _: replace(plan, gateway=replace(plan.gateway, existing=existing))
+    )
+    done = run("products", "-s", "dev", "--destroy")
+    assert (done.exit_code, done.stderr) == (0, "")
+
+
+def test_an_azure_that_does_not_answer_keeps_no_vm_alive(
+    azure: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(arm.ENDPOINT_VARIABLE, "http://127.0.0.1:1")
+    done = run("products", "-s", "dev", "--destroy")
+    assert done.exit_code == 0
+    assert done.stderr.startswith("warning: whether others subscribed to the gateway is not known: Azure did not")
+
+
+@pytest.mark.parametrize(("prefix", "told"), [("dev-", True), ("", False)])
+def test_an_up_that_gives_subscriptions_new_keys_says_what_keeps_them(
+    azure: dict[str, Any], monkeypatch: pytest.MonkeyPatch, prefix: str, told: bool
+) -> None:
+    azure["products"] = ["developers"]
+    plan = load_plan("dev")
+    products = tuple(replace(each, id=f"{prefix}{each.name}") for each in plan.gateway.products)
+    shared = replace(plan, gateway=replace(plan.gateway, products=products))
+    monkeypatch.setattr(program, "load_azure_plan", lambda _: shared)
+    done = run("products", "-s", "dev", "--leaving")
+    assert done.exit_code == 0
+    said = "warning: product developers becomes dev-developers, and subscriptions get new keys; `gateway.existing."
+    assert done.stderr.startswith(said) == told
+
+
+def test_a_gateway_that_is_gone_keeps_no_up_away(azure: dict[str, Any]) -> None:
+    azure["gateway_id"] = f"{GATEWAY}-gone"
+    assert run("products", "-s", "dev", "--leaving").exit_code == 0
+    assert isinstance(run("products", "-s", "dev").exception, arm.NotThereError)
+
+
 def test_where_no_product_leaves_azure_is_not_even_asked(
     azure: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

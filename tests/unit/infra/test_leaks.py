@@ -48,9 +48,10 @@ def test_what_the_state_mentions_is_no_leak_whatever_the_case() -> None:
     assert leaks(VM, DISK, grants=(GRANT_OF_OURS,), known=state) == []
 
 
-def test_while_a_state_is_there_destroy_is_the_way() -> None:
+def test_while_a_state_is_there_destroy_is_one_way_and_a_stack_that_stays_has_another() -> None:
     (leak,) = leaks(VM, known=f'"{GROUP}"')
-    assert leak.next_step == "run `make destroy STACK=dev` again"
+    stays = f"`az resource delete --ids {VM.id}`"
+    assert leak.next_step == f"run `make destroy STACK=dev` again, or, if the stack stays, {stays}"
 
 
 @pytest.mark.parametrize(
@@ -60,11 +61,24 @@ def test_while_a_state_is_there_destroy_is_the_way() -> None:
         replace(VM, id=VM.id.replace("-dev-", "-other-"), tags={**OURS, "project": "other"}),
         replace(VM, id=VM.id.replace("-dev-", "-other-"), tags={}),
         replace(VM, id=VM.id.replace("-dev-rg", "-dev-rg2"), tags={}),
-        replace(VM, type="microsoft.alertsmanagement/smartDetectorAlertRules"),
+        LiveResource(f"{GROUP}/providers/microsoft.alertsmanagement/smartDetectorAlertRules/Failure Anomalies - x", ""),
+        LiveResource(f"{GROUP}/providers/microsoft.insights/actiongroups/Application Insights Smart Detection", ""),
+        LiveResource(f"{VM.id}/extensions/AzureMonitorLinuxAgent", ""),
     ],
 )
 def test_what_is_of_others_or_of_azure_is_no_leak(other: LiveResource) -> None:
     assert leaks(other, grants=(LiveGrant("x", other.id if "other" in other.id else "/subscriptions/6f3c"),)) == []
+
+
+def test_an_action_group_of_ours_is_found() -> None:
+    ours = LiveResource(f"{GROUP}/providers/microsoft.insights/actiongroups/huddleai-dev-alerts", "")
+    assert [leak.name for leak in leaks(ours)] == [ours.id]
+
+
+def test_what_others_granted_on_a_group_that_stays_is_their_business() -> None:
+    theirs = LiveGrant(f"{GROUP}/providers/Microsoft.Authorization/roleAssignments/pipeline", GROUP)
+    assert leaks(grants=(theirs,), known=f'"{GROUP}"') == []
+    assert [leak.name for leak in leaks(grants=(theirs,))] == [theirs.id]
 
 
 def test_what_carries_our_tags_elsewhere_is_found() -> None:

@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from huddle.errors import InputError
+from huddle.errors import Fault, InputError
+from infra import program
 from infra.cli.main import app
 from infra.operations import arm, stack_state, subscription
+from plan import stack_file
+from plan.azure.model import AzurePlan
 from simulator.azure.arm import serve
 from simulator.azure.sdk.paths import SUBSCRIPTION
 from simulator.azure.state.store import Deleted, Resource, Store
@@ -43,6 +46,47 @@ def test_without_a_stack_every_stack_is_asked_for(store: Store) -> None:
     assert "next: `az group delete --name huddleai-prod-rg`" in done.stdout
 
 
+@pytest.mark.parametrize("known", [frozenset(), frozenset({"/subscriptions/x"})])
+def test_a_state_that_knows_nothing_is_said_before_anybody_deletes_what_another_one_knows(
+    store: Store, monkeypatch: pytest.MonkeyPatch, known: frozenset[str]
+) -> None:
+    group = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{plan('prod').names.resource_group}"
+    with store.transaction() as state:
+        state.put(Resource(group, "azure-native:resources:ResourceGroup", {}))
+        state.deleted.append(Deleted("/x", "azure-native:keyvault:Vault", plan().names.key_vault, "eastus2", 0.0, 9e9))
+    monkeypatch.setattr(stack_state, "known_ids", lambda _: known)
+    done = run("leaks")
+    assert ("warning: the state of prod where Pulumi is logged in knows nothing" in done.stderr) == (not known)
+    assert "state of dev" not in done.stderr  # a locked name is nobody's
+
+
+def test_a_stack_with_a_subscription_of_its_own_is_looked_for_there(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = "6f3c2a10-0000-4000-8000-000000000001"
+    read = stack_file.read
+
+    def with_own(stack: str, *root: Path) -> dict[str, object]:
+        return read(stack, *root) | ({subscription.STACK_KEY: own} if stack == "dev" else {})
+
+    monkeypatch.setattr(stack_file, "read", with_own)
+    assert f"Nothing of dev, prod in subscription {SUBSCRIPTION}, {own} is left over" in run("leaks").stdout
+    monkeypatch.delenv("ARM_SUBSCRIPTION_ID")
+    assert subscription.of("dev", {}) == own
+
+
+def test_a_stack_that_is_wrong_is_told_and_left_out(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(stack: str) -> AzurePlan:
+        if stack == "prod":
+            raise InputError(Fault("stacks/Pulumi.prod.yaml", "nodes", "is required"))
+        return plan(stack)
+
+    monkeypatch.setattr(program, "load_azure_plan", load)
+    done = run("leaks")
+    assert (done.exit_code, done.stdout.startswith("Nothing of dev in subscription")) == (0, True)
+    assert "warning: prod is left out: stacks/Pulumi.prod.yaml: nodes: is required" in done.stderr
+
+
 def test_nothing_left_is_said_with_exit_code_0(store: Store) -> None:
     done = run("leaks", "-s", "dev")
     assert (done.exit_code, done.stdout.startswith("Nothing of dev in subscription")) == (0, True)
@@ -52,6 +96,18 @@ def test_a_protected_stack_is_never_purged(store: Store) -> None:
     error = run("purge", "-s", "prod", "--yes").exception
     assert isinstance(error, InputError)
     assert "environment: is prod: its deleted gateway and key vault can be restored" in str(error)
+
+
+def test_what_azure_keeps_stops_a_purge_before_anything_is_purged(store: Store) -> None:
+    names = plan().names
+    gateway = Deleted("/g", "azure-native:apimanagement:ApiManagementService", names.gateway, "eastus2", 0.0, 9e9)
+    vault = Deleted("/x", "azure-native:keyvault:Vault", names.key_vault, "eastus2", 0.0, 86_400.0, True)
+    with store.transaction() as state:
+        state.deleted += [gateway, vault]
+    error = run("purge", "-s", "dev", "--yes").exception
+    assert isinstance(error, InputError)
+    assert f"name_salt: {names.key_vault} has purge protection, so Azure keeps it until 1970-01-02" in str(error)
+    assert store.read().deleted == [gateway, vault]
 
 
 def test_a_purge_without_yes_asks_and_changes_nothing(store: Store) -> None:

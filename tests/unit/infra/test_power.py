@@ -13,15 +13,16 @@ from typer.testing import CliRunner
 
 from huddle.errors import InputError
 from infra.cli.main import app
-from infra.operations import arm, failures, power, stack_outputs
+from infra.operations import arm, failures, power, stack_state
 from simulator.azure.arm import serve
 from simulator.azure.state.store import Resource, Store
 from tests.unit.infra.test_arm import running
 from tests.unit.stack_values import plan
 
 VM = "azure-native:compute:VirtualMachine"
+SUBSCRIPTION = "/subscriptions/6f3c2a10-0000-4000-8000-000000000001"
 NODES = {
-    node.name: f"/subscriptions/0/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/{node.name}"
+    node.name: f"{SUBSCRIPTION}/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/{node.name}"
     for node in plan().nodes
 }
 FIRST, SECOND = NODES
@@ -40,7 +41,7 @@ def store(tmp_path: Path) -> Store:
 @pytest.fixture
 def endpoint(store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Where it answers, also for commands of the dev stack."""
-    monkeypatch.setattr(stack_outputs, "outputs", lambda stack: {"node_ids": NODES})
+    monkeypatch.setattr(stack_state, "known_ids", lambda stack: stack_state.ids_in(json.dumps(NODES)))
     monkeypatch.setattr(power, "PAUSE_S", 0.0)
     with running(serve(store)) as url:
         monkeypatch.setenv(arm.ENDPOINT_VARIABLE, url)
@@ -69,6 +70,16 @@ def test_a_deallocated_node_runs_again_and_the_other_is_left_alone(endpoint: str
     assert after[NODES[FIRST].lower()] == before
 
 
+def test_a_node_that_somebody_deleted_keeps_no_other_from_starting(endpoint: str, store: Store) -> None:
+    deallocate(endpoint, SECOND)
+    with store.transaction() as azure:
+        del azure.resources[NODES[FIRST].lower()]
+    told = CliRunner().invoke(app, ["start"])
+    assert told.exit_code == 1
+    assert told.stdout.splitlines()[0].startswith(f"{FIRST}: was gone, is gone. Azure refused (ResourceNotFound)")
+    assert told.stdout.splitlines()[1] == f"{SECOND}: was deallocated, is running"
+
+
 def test_the_same_as_json(endpoint: str) -> None:
     deallocate(endpoint, FIRST, SECOND)
     told = CliRunner().invoke(app, ["start", "--json"])
@@ -80,9 +91,20 @@ def test_the_same_as_json(endpoint: str) -> None:
     )
 
 
-def test_a_stack_of_an_older_program_is_told_the_next_step() -> None:
-    with pytest.raises(InputError, match=r"does not know its nodes' ids yet; run `make up STACK=dev` first"):
-        stack_outputs.node_ids({"gateway_id": "x"}, "dev")
+@pytest.mark.parametrize("known", [frozenset(), frozenset({f"{NODES[FIRST].lower()}/runcommands/huddle-apply"})])
+def test_a_stack_without_nodes_is_told_the_next_step(monkeypatch: pytest.MonkeyPatch, known: frozenset[str]) -> None:
+    monkeypatch.setattr(stack_state, "known_ids", lambda stack: known)
+    with pytest.raises(InputError, match=r"no node of it is there .*; run `make up STACK=dev` first"):
+        stack_state.node_ids("dev", NODES)
+
+
+def test_a_first_up_that_failed_at_the_second_node_has_the_first_one_started(
+    endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stack_state, "known_ids", lambda stack: frozenset({NODES[FIRST].lower()}))
+    deallocate(endpoint, FIRST)
+    told = CliRunner().invoke(app, ["start"])
+    assert (told.exit_code, told.stdout.splitlines()[0]) == (0, f"{FIRST}: was deallocated, is running")
 
 
 def test_a_bundle_for_a_node_that_does_not_run_names_the_command() -> None:
@@ -137,7 +159,7 @@ NO_ROOM = {"code": "AllocationFailed", "message": "We do not have sufficient cap
 def test_what_azure_refuses_is_told_with_exit_code_1(
     monkeypatch: pytest.MonkeyPatch, answers: dict[tuple[str, str], tuple[int, dict[str, Any]]], said: str
 ) -> None:
-    monkeypatch.setattr(stack_outputs, "outputs", lambda stack: {"node_ids": NODES})
+    monkeypatch.setattr(stack_state, "known_ids", lambda stack: stack_state.ids_in(json.dumps(NODES)))
     monkeypatch.setattr(power, "PAUSE_S", 0.0)
     monkeypatch.setattr(power, "DEADLINE_S", 0.0)
     with running(refusing({("GET", "instanceView"): STOPPED, **answers})) as url:

@@ -52,6 +52,10 @@ def test_another_owners_zone_is_named_with_the_setting_for_it(look: Look) -> Non
     assert "network.private_dns_zones" in sentence
 
 
+def test_a_zones_name_has_no_case(look: Look) -> None:
+    assert len(look({zone("hub", PrivateLink.VAULT.upper()): VNET})) == 1
+
+
 @pytest.mark.parametrize(
     ("zones", "network"),
     [

@@ -114,6 +114,16 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
         "gateway.private_address",
         "10.0.2.4 is not in network.gateway_subnet 10.0.1.0/24",
     ),
+    (
+        {"tier": "PremiumV2", "inbound": "internal", "private_address": "10.0.1.3"},
+        "gateway.private_address",
+        "10.0.1.3 is an address that Azure keeps for itself in 10.0.1.0/24",
+    ),
+    (
+        {"tier": "PremiumV2", "inbound": "internal", "private_address": "10.0.1.255"},
+        "gateway.private_address",
+        "10.0.1.255 is an address that Azure keeps for itself in 10.0.1.0/24",
+    ),
     ({"private_address": "10.0.1"}, "gateway.private_address", "IPv4 address"),
     (
         {"inbound": "private-endpoint", "public_access": "disabled", "bearer_api": True},

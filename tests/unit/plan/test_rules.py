@@ -128,6 +128,8 @@ CASES: list[tuple[dict[str, Any], str, str]] = [
         f"'{GUID}' occurs 2 times; list it once",
     ),
     ({"nodes": {"admin_username": "root"}}, "nodes.admin_username", "'root' is a login name that Azure refuses"),
+    ({"nodes": {"admin_username": "sshd"}}, "nodes.admin_username", "'sshd' is a user that the image has already"),
+    ({"nodes": {"admin_username": "systemd-network"}}, "nodes.admin_username", "is a user that the image has already"),
     (
         {"nodes": {"admin_username": "huddle"}},
         "nodes.admin_username",

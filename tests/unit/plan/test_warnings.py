@@ -95,6 +95,13 @@ def test_a_model_behind_a_licence_is_told_before_anything_is_paid_for(tmp_path: 
     ]
 
 
+def test_a_model_behind_a_licence_is_told_by_the_name_in_the_stack_file_and_once(tmp_path: Path) -> None:
+    (by_alias,) = licences(tmp_path, serving={"models": {"hl": {}}})
+    assert by_alias.startswith("serving.models.hl needs its licence accepted")
+    (once,) = licences(tmp_path, serving={"models": {"hl": {}, MODEL: {}}})
+    assert once.startswith(f"serving.models.{MODEL} needs")
+
+
 def test_a_model_that_comes_from_the_store_is_told_nothing() -> None:
     known = registry.load()
     published = known.models[MODEL].model_copy(update={"digest": f"sha256:{'0' * 64}"})

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from cloud_init.huddle_apply.failure import ApplyError
 from cloud_init.huddle_apply.installed import libraries
+from cloud_init.huddle_apply.ledger import Ledger
+from cloud_init.huddle_apply.machine import boot, commands
 from cloud_init.huddle_apply.paths import NodePaths
 from cloud_init.huddle_apply.unpacked import Unpacked
 
@@ -65,6 +68,34 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setenv("FAKE", str(tmp_path))
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
     return made
+
+
+@pytest.fixture
+def allowed(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What each command may take, where every one of them takes ten seconds; none is run."""
+    seen: list[float] = []
+
+    def run(argv: list[str], *, deadline_s: float, env: dict[str, str] | None = None) -> str:
+        seen.append(deadline_s)
+        return "3.12"
+
+    monkeypatch.setattr(commands, "run", run)
+    monkeypatch.setattr(commands, "time", SimpleNamespace(monotonic=lambda: 10.0 * len(seen)))
+    return seen
+
+
+def test_all_commands_of_an_environment_share_one_deadline(machine: Machine, allowed: list[float]) -> None:
+    """Azure ends an apply after its time: each command with the whole deadline would go past it."""
+    libraries.install(machine.paths, machine.bundle("a", "torch==1"), 100)
+    _, *others = allowed  # the first asks which Python it is
+    assert others == [90, 80, 70, 60, 50, 40]
+
+
+def test_all_commands_for_packages_share_one_deadline(allowed: list[float], tmp_path: Path) -> None:
+    left_s = commands.countdown(100)
+    boot.install_packages(["no-such-package"], left_s)
+    boot.hold_packages(tmp_path, Ledger(NodePaths(tmp_path), "node", "digest"), left_s)
+    assert allowed == [100, 90, 80]
 
 
 def test_an_environment_is_made_from_hashed_requirements(machine: Machine) -> None:

@@ -20,6 +20,8 @@ from simulator.azure.state.store import Deleted, Resource, Store
 from tests.unit.builders import plan
 from tests.unit.infra.test_arm import running
 
+ALL = ", ".join(stack_file.names())
+
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -42,7 +44,7 @@ def test_without_a_stack_every_stack_is_asked_for(store: Store) -> None:
             state.put(Resource(group, "azure-native:resources:ResourceGroup", {}))
     done = run("leaks")
     assert done.exit_code == 1
-    assert "2 left over of dev, prod, proof in subscription" in done.stdout
+    assert f"2 left over of {ALL} in subscription" in done.stdout
     assert "next: `az group delete --name huddleai-prod-rg`" in done.stdout
 
 
@@ -70,7 +72,7 @@ def test_a_stack_with_a_subscription_of_its_own_is_looked_for_there(
         return read(stack, *root) | ({subscription.STACK_KEY: own} if stack == "dev" else {})
 
     monkeypatch.setattr(stack_file, "read", with_own)
-    assert f"Nothing of dev, prod in subscription {SUBSCRIPTION}, {own} is left over" in run("leaks").stdout
+    assert f"Nothing of {ALL} in subscription {SUBSCRIPTION}, {own} is left over" in run("leaks").stdout
     monkeypatch.delenv("ARM_SUBSCRIPTION_ID")
     assert subscription.of("dev", {}) == own
 
@@ -83,7 +85,10 @@ def test_a_stack_that_is_wrong_is_told_and_left_out(store: Store, monkeypatch: p
 
     monkeypatch.setattr(program, "load_azure_plan", load)
     done = run("leaks")
-    assert (done.exit_code, done.stdout.startswith("Nothing of dev in subscription")) == (0, True)
+    assert (done.exit_code, done.stdout.startswith(f"Nothing of {ALL.replace(', prod', '')} in subscription")) == (
+        0,
+        True,
+    )
     assert "warning: prod is left out: stacks/Pulumi.prod.yaml: nodes: is required" in done.stderr
 
 

@@ -130,7 +130,7 @@ def test_the_engine_for_the_cpu_finds_its_own_version(machine: Machine, monkeypa
     monkeypatch.setattr(libraries, "_name_cpu_engine", names)
     monkeypatch.setattr(libraries, "_complete", complete)
     bundle = machine.bundle("cpu", "torch==2\nvllm-cpu==1.2 --hash=sha256:ab\n")
-    libraries._environment(machine.paths, bundle, "engine", 30)
+    libraries._environment(machine.paths, bundle, "engine", commands.countdown(30))
     (text,) = (bundle_path.read_text() for bundle_path in machine.paths.venvs.glob("*/lib/*/*/*.dist-info/METADATA"))
     assert "Name: vllm\nVersion: 1.2+cpu\n" in text
 

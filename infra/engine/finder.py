@@ -49,6 +49,23 @@ class PulumiEngine:
         path = os.pathsep.join([*ours, *(folder for folder in known if folder not in ours)])
         return {**loopback.environment(base), "PATH": path, **_NO_UPDATE_CHECK}
 
+    def ask(self, *words: str, timeout_s: float) -> subprocess.CompletedProcess[str]:
+        """What a command says, run where the program lies; nobody is asked anything.
+
+        Raises:
+            subprocess.TimeoutExpired: it took longer.
+        """
+        return subprocess.run(
+            [self.pulumi, *words, "--non-interactive"],
+            env=self.environment(),
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+
     def offline_environment(self, state: Path, base: Mapping[str, str] = os.environ) -> dict[str, str]:
         """For tests and rehearsals: state and home below *state*, a fixed passphrase, no download, strict Outputs.
 

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 
 from huddle.errors import Fault, InputError
 from infra import engine
-from plan import stack_file
 
 _TIMEOUT_S = 120.0  # a state backend across the ocean
 _NO_STACK = "error: no stack named "
@@ -23,19 +22,8 @@ def known_ids(stack: str) -> frozenset[str]:
         InputError: the state can't be read.
         infra.engine.EngineUnavailableError: there is no Pulumi engine.
     """
-    found = engine.locate()
-    command = [str(found.pulumi), "stack", "export", "--stack", stack, "--non-interactive"]
     try:
-        done = subprocess.run(
-            command,
-            env=found.environment(),
-            cwd=stack_file.ROOT,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_TIMEOUT_S,
-            check=False,
-        )
+        done = engine.locate().ask("stack", "export", "--stack", stack, timeout_s=_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         raise InputError(_unreadable(stack, f"Pulumi did not give the state within {_TIMEOUT_S:g} s")) from None
     if done.returncode == 0:

@@ -8,7 +8,6 @@ from typing import Any
 
 from huddle.errors import HuddleError
 from infra import engine
-from plan import stack_file
 
 _TIMEOUT_S = 1800.0
 _QUIET = frozenset({"same", "read", "refresh"})
@@ -25,19 +24,8 @@ def changed(stack: str) -> tuple[str, ...]:
         PreviewError: Pulumi failed, or said what is no preview.
         infra.engine.EngineUnavailableError: there is no Pulumi engine.
     """
-    found = engine.locate()
-    command = [str(found.pulumi), "preview", "--refresh", "--json", "--non-interactive", "--stack", stack]
     try:
-        done = subprocess.run(
-            command,
-            env=found.environment(),
-            cwd=stack_file.ROOT,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_TIMEOUT_S,
-            check=False,
-        )
+        done = engine.locate().ask("preview", "--refresh", "--json", "--stack", stack, timeout_s=_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         raise PreviewError(f"Pulumi gave no preview within {_TIMEOUT_S / 60:.0f} min") from None
     try:

@@ -44,8 +44,8 @@ def infra(life: Life, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[...,
     server = serve(Store(life.sandbox.azure_state))
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
-    state = json.dumps(life.sandbox.resources())
-    monkeypatch.setattr(stack_state, "known_ids", lambda _: frozenset(stack_state.ids_in(state)))
+    for name, value in life.sandbox.stack.workspace.env_vars.items():
+        monkeypatch.setenv(name, value)  # so that the command reads this life's state
     monkeypatch.setenv(arm.ENDPOINT_VARIABLE, f"http://127.0.0.1:{server.server_address[1]}")
     monkeypatch.setenv("ARM_SUBSCRIPTION_ID", subscription(life.plan()))
     monkeypatch.setattr(leftovers, "EVERY_S", 0.01)
@@ -79,6 +79,10 @@ def running(life: Life) -> None:
 
 def test_all_of_a_running_stack_is_known(life: Life, infra: Callable[..., tuple[int, Any]]) -> None:
     assert infra("leaks") == (0, {"subscription": subscription(life.plan()), "stacks": ["dev"], "leaks": []})
+
+
+def test_a_stack_that_the_backend_does_not_have_knows_nothing(infra: Callable[..., tuple[int, Any]]) -> None:
+    assert stack_state.known_ids("nowhere") == frozenset()
 
 
 def test_a_gateway_that_is_busy_keeps_no_vm_alive(life: Life) -> None:

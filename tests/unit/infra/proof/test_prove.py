@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from huddle.errors import InputError
+from infra import engine
 from infra.cli.main import app
 from infra.operations import arm, stack_outputs
 from infra.proof import drift, evidence, requests, trial
@@ -118,6 +119,25 @@ def test_a_preview_names_what_it_would_change() -> None:
     steps = [("same", "a"), ("update", "watch-workbook"), ("refresh", "b"), ("create-replacement", "node-vm")]
     preview = {"steps": [{"op": op, "urn": f"urn:pulumi:dev::p::t::{name}"} for op, name in steps]}
     assert drift.touched(preview) == ("node-vm", "watch-workbook")
+
+
+def pulumi_that(says: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pulumi that knows the one command which is asked for, and says this."""
+    program = folder / "pulumi"
+    program.write_text(
+        f'#!/bin/sh\n[ "$*" = "preview --refresh --json --stack dev --non-interactive" ] || exit 9\n{says}\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setattr(engine, "locate", lambda: engine.PulumiEngine(program, None, None, engine.Origin.PATH, "9.0.0"))
+
+
+def test_a_drift_is_asked_of_a_preview_that_refreshes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = '{"steps": [{"op": "update", "urn": "urn:pulumi:dev::p::t::watch-workbook"}]}'
+    pulumi_that(f"echo '{steps}'", tmp_path, monkeypatch)
+    assert drift.changed("dev") == ("watch-workbook",)
+    pulumi_that("echo 'error: no login' >&2; exit 255", tmp_path, monkeypatch)
+    with pytest.raises(drift.PreviewError, match=r"^Pulumi gave no preview: error: no login$"):
+        drift.changed("dev")
 
 
 def test_two_requests_carry_the_key_and_bring_what_remains(monkeypatch: pytest.MonkeyPatch) -> None:

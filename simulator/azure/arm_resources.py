@@ -8,7 +8,7 @@ from copy import deepcopy
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from simulator.azure.errors import conflict, not_found
+from simulator.azure.errors import not_found
 from simulator.azure.rules.compute import run_command
 from simulator.azure.state.redaction import MARK, digest
 from simulator.azure.state.store import Resource, State, now
@@ -66,17 +66,22 @@ def _put(state: State, path: str, vm_id: str, name: str, body: Mapping[str, Any]
     vm = state.get(vm_id)
     if vm is None:
         raise not_found(vm_id)
-    if vm.notes.get("power", "running") != "running":
-        raise conflict(
-            "OperationNotAllowed", f"Cannot modify extensions in the VM when the VM is not running. VM: {vm.id}."
-        )
+    run_command.require_running(vm)
     given = dict(body.get("properties") or {})
-    runs, settings = vm.notes.setdefault(run_command.RUNS, {}), digest(state.salt, given)
-    if name not in runs or runs[name]["settings"] != settings:
-        at = datetime.now(UTC).isoformat()
-        view = {"executionState": "Succeeded", "exitCode": 0, "error": "", "startTime": at, "endTime": at}
-        runs[name] = {"settings": settings, "view": {**view, "output": "simulated: the script was not really run"}}
-    properties = {**given, "provisioningState": "Succeeded", _VIEW: deepcopy(runs[name]["view"])}
+    settings = digest(state.salt, given)
+    view = run_command.last_run(vm, name, settings)
+    if view is None:
+        at, said = datetime.now(UTC).isoformat(), "simulated: the script was not really run"
+        view = {
+            "executionState": "Succeeded",
+            "exitCode": 0,
+            "output": said,
+            "error": "",
+            "startTime": at,
+            "endTime": at,
+        }
+        run_command.remember(vm, name, settings, view)
+    properties = {**given, "provisioningState": "Succeeded", _VIEW: deepcopy(view)}
     made = Resource(path, f"azure-native:{run_command.KIND}", properties, location=vm.location, created=now())
     state.put(made)
     return shown(made)

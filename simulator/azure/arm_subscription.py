@@ -48,10 +48,7 @@ def answer(state: State, method: str, path: str) -> tuple[int, dict[str, Any]] |
                 raise ArmError(
                     403, "DeletedVaultPurge", f"Operation 'DeletedVaultPurge' is not allowed on {item.name}."
                 )
-            inside = f"{item.id.lower()}/"
-            state.deleted = [
-                each for each in state.deleted if each is not item and not each.id.lower().startswith(inside)
-            ]
+            state.forget(item)
             return 202, {}
     raise ArmError(404, "ResourceNotFound", f"'{found['name']}' is not soft-deleted in {found['location']}.")
 

@@ -1,7 +1,6 @@
 """`python -m simulator.azure.portal`: look into the simulated subscription, and purge what is soft-deleted.
 
-azure-native has no purge; on Azure one uses `az apim deletedservice purge` or `az keyvault purge`. This stands in for
-them.
+azure-native has no purge. On Azure one uses `infra purge`, which needs a stack, or `az`, for which this stands in.
 """
 
 from __future__ import annotations
@@ -63,11 +62,7 @@ def purge(store: Store, name: str) -> int:
             raise SimulatorError(f"'{name}' is not soft-deleted in {store.path}; soft-deleted are: {names}")
         if any(item.purge_protected for item in found):
             raise SimulatorError(f"'{name}' has purge protection: it cannot be purged before its retention ends")
-        prefixes = tuple(f"{item.id.lower()}/" for item in found)
-        kept = [item for item in state.deleted if item not in found and not item.id.lower().startswith(prefixes)]
-        count = len(state.deleted) - len(kept)
-        state.deleted = kept
-    return count
+        return sum(state.forget(item) for item in found)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -138,6 +138,12 @@ class State:
                 return item
         return None
 
+    def forget(self, item: Deleted) -> int:
+        """Purge what is soft-deleted, with what was inside; returns how many entries went."""
+        inside, before = f"{item.id.lower()}/", len(self.deleted)
+        self.deleted = [each for each in self.deleted if each is not item and not each.id.lower().startswith(inside)]
+        return before - len(self.deleted)
+
     def running(self) -> list[OperationRecord]:
         """Operations in flight in processes that are still alive."""
         return [record for record in self.operations if record.end is None and _alive(record.pid)]

@@ -32,7 +32,7 @@ TAIL_BYTES: Final = 4 * 1024
 """What the handler passes on of each stream."""
 _NOT_SETTINGS: Final = frozenset({"location", "resourceGroupName", "runCommandName", "tags", "vmName"})
 """What the handler on the VM never sees: a change of these runs nothing."""
-RUNS: Final = "runCommands"
+_RUNS: Final = "runCommands"
 """The VM's note: by a command's name, digest of its last settings and how that run ended. It outlives the command."""
 _HELP: Final = "More information on troubleshooting is available at https://aka.ms/vmextensionlinuxtroubleshoot."
 
@@ -50,12 +50,8 @@ class RunCommand(Rules):
     typical_seconds = 60.0
 
     def create(self, op: Op) -> None:
-        vm = op.state.get(op.parent_id)
-        if vm is not None and vm.notes.get("power", "running") != "running":
-            raise conflict(
-                "OperationNotAllowed",
-                f"Cannot modify extensions in the VM when the VM is not running. VM: {vm.id}.",
-            )
+        if (vm := op.state.get(op.parent_id)) is not None:
+            require_running(vm)
         source = op.inputs.get("source") or {}
         if not any(source.get(key) for key in ("script", "scriptUri", "commandId", "galleryScriptReferenceId")):
             raise bad_request("InvalidParameter", "Required parameter 'source' is missing: give a script or its URI.")
@@ -75,7 +71,7 @@ class RunCommand(Rules):
         if self._last_run(op) is not None:
             fault = None
         elif (vm := op.state.get(op.parent_id)) is not None:
-            vm.notes.setdefault(RUNS, {})[op.name] = {"settings": _settings(op), "view": deepcopy(view)}
+            remember(vm, op.name, _settings(op), view)
         if op.inputs.get("asyncExecution"):
             return None
         if view["executionState"] == "Running":
@@ -98,8 +94,30 @@ class RunCommand(Rules):
     def _last_run(self, op: Op) -> dict[str, Any] | None:
         """How the last run under this name on this VM ended, if its settings were these."""
         vm = op.state.get(op.parent_id)
-        last = vm.notes.get(RUNS, {}).get(op.name) if vm is not None else None
-        return last["view"] if last is not None and last["settings"] == _settings(op) else None
+        return last_run(vm, op.name, _settings(op)) if vm is not None else None
+
+
+def require_running(vm: Resource) -> None:
+    """Commands reach a VM that runs.
+
+    Raises:
+        ArmError: this one does not.
+    """
+    if vm.notes.get("power", "running") != "running":
+        raise conflict(
+            "OperationNotAllowed", f"Cannot modify extensions in the VM when the VM is not running. VM: {vm.id}."
+        )
+
+
+def last_run(vm: Resource, name: str, settings: str) -> dict[str, Any] | None:
+    """How the last run under this name on this VM ended, if its settings (a digest) were these."""
+    last = vm.notes.get(_RUNS, {}).get(name)
+    return last["view"] if last is not None and last["settings"] == settings else None
+
+
+def remember(vm: Resource, name: str, settings: str, view: Mapping[str, Any]) -> None:
+    """A run that began: with equal settings it is not run again."""
+    vm.notes.setdefault(_RUNS, {})[name] = {"settings": settings, "view": deepcopy(dict(view))}
 
 
 def _settings(op: Op) -> str:

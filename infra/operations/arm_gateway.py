@@ -9,10 +9,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from infra.operations import api_versions
 from infra.operations.arm import Arm
 from plan.vocabulary import KeyName
-
-API_VERSION = "2024-05-01"
 
 
 @dataclass(frozen=True)
@@ -44,13 +43,13 @@ class Keys:
 
 def products(arm: Arm, gateway_id: str) -> Iterator[LiveProduct]:
     """All products of a gateway, whoever made them."""
-    for item in arm.list(f"{gateway_id}/products", API_VERSION):
+    for item in arm.list(f"{gateway_id}/products", api_versions.GATEWAY):
         yield LiveProduct(str(item["name"]), str(_properties(item).get("displayName") or item["name"]))
 
 
 def subscriptions(arm: Arm, gateway_id: str) -> Iterator[LiveSubscription]:
     """All subscriptions of a gateway, whoever made them."""
-    for item in arm.list(f"{gateway_id}/subscriptions", API_VERSION):
+    for item in arm.list(f"{gateway_id}/subscriptions", api_versions.GATEWAY):
         properties = _properties(item)
         scope, owner = str(properties.get("scope") or ""), properties.get("ownerId")
         _, found, product = scope.rpartition("/products/")
@@ -65,13 +64,13 @@ def subscriptions(arm: Arm, gateway_id: str) -> Iterator[LiveSubscription]:
 
 def keys(arm: Arm, gateway_id: str, sid: str) -> Keys:
     """Both keys of a subscription."""
-    found = arm.act(f"{gateway_id}/subscriptions/{sid}", "listSecrets", API_VERSION)
+    found = arm.act(f"{gateway_id}/subscriptions/{sid}", "listSecrets", api_versions.GATEWAY)
     return Keys(str(found["primaryKey"]), str(found["secondaryKey"]))
 
 
 def regenerate(arm: Arm, gateway_id: str, sid: str, which: KeyName) -> None:
     """Replace one of the keys; the old one stops working everywhere within moments."""
-    arm.act(f"{gateway_id}/subscriptions/{sid}", f"regenerate{which.capitalize()}Key", API_VERSION)
+    arm.act(f"{gateway_id}/subscriptions/{sid}", f"regenerate{which.capitalize()}Key", api_versions.GATEWAY)
 
 
 def _properties(item: Mapping[str, Any]) -> Mapping[str, Any]:

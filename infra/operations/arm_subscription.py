@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from enum import UNIQUE, StrEnum, verify
 from typing import Any
 
+from infra.operations import api_versions
 from infra.operations.arm import Arm
 
-_RESOURCES = "2021-04-01"
-_ROLES = "2022-04-01"
 GROUP_TYPE = "Microsoft.Resources/resourceGroups"
 
 
@@ -78,22 +77,24 @@ class _Shelf:
 
 
 _SHELVES: Mapping[Locked, _Shelf] = {
-    Locked.GATEWAY: _Shelf("Microsoft.ApiManagement", "deletedservices", "2024-05-01", ("DELETE", "")),
-    Locked.VAULT: _Shelf("Microsoft.KeyVault", "deletedVaults", "2023-07-01", ("POST", "/purge")),
+    Locked.GATEWAY: _Shelf("Microsoft.ApiManagement", "deletedservices", api_versions.GATEWAY, ("DELETE", "")),
+    Locked.VAULT: _Shelf("Microsoft.KeyVault", "deletedVaults", api_versions.KEY_VAULT, ("POST", "/purge")),
 }
 
 
 def resources(arm: Arm, subscription: str) -> Iterator[LiveResource]:
     """Every resource group, and every resource of every group."""
-    for item in arm.list(f"/subscriptions/{subscription}/resourcegroups", _RESOURCES):
+    for item in arm.list(f"/subscriptions/{subscription}/resourcegroups", api_versions.RESOURCES):
         yield LiveResource(str(item["id"]), GROUP_TYPE, item.get("tags") or {})
-    for item in arm.list(f"/subscriptions/{subscription}/resources", _RESOURCES):
+    for item in arm.list(f"/subscriptions/{subscription}/resources", api_versions.RESOURCES):
         yield LiveResource(str(item["id"]), str(item.get("type") or ""), item.get("tags") or {})
 
 
 def grants(arm: Arm, subscription: str) -> Iterator[LiveGrant]:
     """Every role assignment in the subscription."""
-    for item in arm.list(f"/subscriptions/{subscription}/providers/Microsoft.Authorization/roleAssignments", _ROLES):
+    for item in arm.list(
+        f"/subscriptions/{subscription}/providers/Microsoft.Authorization/roleAssignments", api_versions.AUTHORIZATION
+    ):
         yield LiveGrant(str(item["id"]), str((item.get("properties") or {}).get("scope") or ""))
 
 

@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from infra.operations import api_versions
 from infra.operations.arm import Arm, ArmError, NotThereError
 
-API_VERSION = "2024-11-01"
 RUNNING, GONE = "running", "gone"
 _AS_THEY_ARE = (RUNNING, GONE)
 PAUSE_S, DEADLINE_S = 5.0, 900.0
@@ -34,7 +34,7 @@ def state(arm: Arm, vm_id: str) -> str:
     Raises:
         ArmError: Azure refused or did not answer.
     """
-    statuses = arm.get(f"{vm_id}/instanceView", API_VERSION).get("statuses") or []
+    statuses = arm.get(f"{vm_id}/instanceView", api_versions.COMPUTE).get("statuses") or []
     codes = [str(status.get("code")) for status in statuses]
     return next((code.partition("/")[2] for code in codes if code.startswith("PowerState/")), "unknown")
 
@@ -61,7 +61,7 @@ def start(
     for name, vm_id in nodes.items():
         if before[name] not in _AS_THEY_ARE:
             try:
-                operations[name] = arm.begin(vm_id, "start", API_VERSION)
+                operations[name] = arm.begin(vm_id, "start", api_versions.COMPUTE)
             except ArmError as error:
                 refusals[name] = str(error)
     deadline = clock() + DEADLINE_S

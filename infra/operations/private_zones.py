@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from infra.operations import api_versions
 from infra.operations.arm import Arm
 from plan.azure.model import AzurePlan
-
-API_VERSION = "2024-06-01"
 
 
 def in_the_way(arm: Arm, plan: AzurePlan) -> Iterator[str]:
@@ -23,11 +22,11 @@ def in_the_way(arm: Arm, plan: AzurePlan) -> Iterator[str]:
         return
     subscription = "/".join(vnet.split("/")[:3])
     ours = f"/resourcegroups/{plan.names.resource_group}/".lower()
-    for zone in arm.list(f"{subscription}/providers/Microsoft.Network/privateDnsZones", API_VERSION):
+    for zone in arm.list(f"{subscription}/providers/Microsoft.Network/privateDnsZones", api_versions.PRIVATE_DNS):
         zone_id = str(zone["id"])
         if str(zone["name"]).lower() not in wanted or ours in zone_id.lower():
             continue
-        links = arm.list(f"{zone_id}/virtualNetworkLinks", API_VERSION)
+        links = arm.list(f"{zone_id}/virtualNetworkLinks", api_versions.PRIVATE_DNS)
         if any(str(link["properties"]["virtualNetwork"]["id"]).lower() == vnet.lower() for link in links):
             yield (
                 f"the VNet resolves {zone['name']} in {zone_id} already, and takes no second zone of that name; put "

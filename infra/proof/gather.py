@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from gateway_policies.entities import Entity
 from huddle.errors import HuddleError
-from infra.operations import arm_gateway, arm_subscription
+from infra.operations import api_versions, arm_subscription
 from infra.operations.arm import Arm
 from infra.proof import trial
 from infra.proof.answers import SMALLEST_H100
@@ -17,10 +17,6 @@ from plan.vocabulary import Delivery
 
 T = TypeVar("T")
 NOT_TRYING = Unread("`infra prove --try` asks this")
-_COMPUTE = "2024-11-01"
-_NETWORK = "2024-05-01"
-_RESOURCES = "2021-04-01"
-_SKUS = "2021-07-01"
 Ask = Callable[[], T]
 
 
@@ -45,18 +41,16 @@ def evidence(
     return Evidence(
         sent_bytes=sent_bytes if by_command else without,
         bastion=(
-            _read(lambda: arm.get(f"{group}/Microsoft.Network/bastionHosts/{plan.names.bastion}", _NETWORK))
+            _read(lambda: arm.get(f"{group}/Microsoft.Network/bastionHosts/{plan.names.bastion}", api_versions.NETWORK))
             if plan.has_bastion_subnet
             else Unread("this stack has no Bastion with a subnet")
         ),
-        gateway=_read(lambda: arm.get(gateway, arm_gateway.API_VERSION)),
+        gateway=_read(lambda: arm.get(gateway, api_versions.GATEWAY)),
         backend_key=_read(
-            lambda: arm.get(
-                f"{gateway}/namedValues/{plan.gateway.entity_id(Entity.BACKEND_KEY)}", arm_gateway.API_VERSION
-            )
+            lambda: arm.get(f"{gateway}/namedValues/{plan.gateway.entity_id(Entity.BACKEND_KEY)}", api_versions.GATEWAY)
         ),
-        vm=_read(lambda: arm.get(vm, _COMPUTE)),
-        image=_read(lambda: arm.get(_image(root, plan), _COMPUTE)),
+        vm=_read(lambda: arm.get(vm, api_versions.COMPUTE)),
+        image=_read(lambda: arm.get(_image(root, plan), api_versions.COMPUTE)),
         commands=_read(lambda: _commands(arm, vm)) if by_command else without,
         providers=_read(lambda: _providers(arm, root)),
         sizes=_read(lambda: _sizes(arm, root, plan.location)),
@@ -87,22 +81,22 @@ def _image(root: str, plan: AzurePlan) -> str:
 
 def _commands(arm: Arm, vm: str) -> Mapping[str, Body]:
     """The node's own commands with their last runs; a list tells no runs."""
-    names = [str(one["name"]) for one in arm.list(f"{vm}/runCommands", _COMPUTE)]
+    names = [str(one["name"]) for one in arm.list(f"{vm}/runCommands", api_versions.COMPUTE)]
     return {
-        name: arm.get(f"{vm}/runCommands/{name}", _COMPUTE, expand="instanceView")
+        name: arm.get(f"{vm}/runCommands/{name}", api_versions.COMPUTE, expand="instanceView")
         for name in names
         if name.startswith("huddle-") and not name.startswith(trial.COMMAND)
     }
 
 
 def _providers(arm: Arm, root: str) -> Mapping[str, str]:
-    found = arm.list(f"{root}/providers", _RESOURCES)
+    found = arm.list(f"{root}/providers", api_versions.RESOURCES)
     return {str(one["namespace"]).lower(): str(one.get("registrationState")) for one in found}
 
 
 def _sizes(arm: Arm, root: str, location: str) -> Mapping[str, Mapping[str, str]]:
     """Capabilities (docs/facts/azure.md#what-sizes-can-do)."""
-    found = arm.list(f"{root}/providers/Microsoft.Compute/skus", _SKUS, filter=f"location eq '{location}'")
+    found = arm.list(f"{root}/providers/Microsoft.Compute/skus", api_versions.SKUS, filter=f"location eq '{location}'")
     return {
         str(one["name"]): {str(each["name"]): str(each["value"]) for each in one.get("capabilities") or []}
         for one in found

@@ -9,10 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from components.attempts import Parameter
+from infra.operations import api_versions
 from infra.operations.arm import Arm, ArmError
 from infra.proof.evidence import Body, Run, Trial, properties
 
-API_VERSION = "2024-11-01"
 COMMAND = "huddle-proof"
 """The beginning of its name. Each trial has a name of its own, as the node remembers what ran under one, for ever."""
 SCRIPT = Path(__file__).with_name("ask-node.sh")
@@ -39,8 +39,8 @@ def run(
 
     def put(attempt: int) -> Run:
         begin = clock()
-        arm.put(command, API_VERSION, _body(location, attempt))
-        while not _ended(found := arm.get(command, API_VERSION, expand="instanceView")):
+        arm.put(command, api_versions.COMPUTE, _body(location, attempt))
+        while not _ended(found := arm.get(command, api_versions.COMPUTE, expand="instanceView")):
             if clock() - begin > DEADLINE_S:
                 raise ArmError(f"Azure was not done with {COMMAND} after {DEADLINE_S / 60:.0f} min; ask again later.")
             sleep(PAUSE_S)
@@ -50,7 +50,7 @@ def run(
         return Trial(first=put(1), equal=put(1), changed=put(2))
     finally:
         with suppress(ArmError):  # then it goes with its VM
-            arm.send("DELETE", command, API_VERSION)
+            arm.send("DELETE", command, api_versions.COMPUTE)
 
 
 def _body(location: str, attempt: int) -> Body:

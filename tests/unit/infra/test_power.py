@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from huddle.errors import InputError
 from infra.cli.main import app
-from infra.operations import arm, failures, power, stack_state
+from infra.operations import api_versions, arm, failures, power, stack_state
 from simulator.azure.arm import serve
 from simulator.azure.state.store import Resource, Store
 from tests.unit.infra.test_arm import running
@@ -52,7 +52,7 @@ def deallocate(endpoint: str, *names: str) -> None:
     """What the nightly stop does, or an eviction."""
     with arm.connect({arm.ENDPOINT_VARIABLE: endpoint}) as azure:
         for name in names:
-            azure.begin(NODES[name], "deallocate", power.API_VERSION)
+            azure.begin(NODES[name], "deallocate", api_versions.COMPUTE)
 
 
 def test_a_deallocated_node_runs_again_and_the_other_is_left_alone(endpoint: str, store: Store) -> None:

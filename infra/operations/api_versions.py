@@ -1,0 +1,10 @@
+"""The versions of Azure's APIs that commands ask for: those of the program's resources, or stable ones."""
+
+AUTHORIZATION = "2022-04-01"
+COMPUTE = "2024-11-01"
+GATEWAY = "2024-05-01"
+KEY_VAULT = "2023-07-01"
+NETWORK = "2024-05-01"
+PRIVATE_DNS = "2024-06-01"
+RESOURCES = "2021-04-01"
+SKUS = "2021-07-01"

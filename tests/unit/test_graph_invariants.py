@@ -71,6 +71,10 @@ def test_invariant_of_the_plan(
     assert list(holds(recording, plan)) == []
 
 
+def test_a_group_has_the_time_that_a_gateway_in_it_takes_to_go(recording: Recording) -> None:
+    assert recording.one("resources:ResourceGroup").timeouts["delete"] == "3h"
+
+
 def test_no_secret_leaves_its_mark(recording: Recording) -> None:
     assert_no_canary_outside_secrets(recording)
 

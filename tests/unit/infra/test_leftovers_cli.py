@@ -10,8 +10,10 @@ from typer.testing import CliRunner
 
 from huddle.errors import Fault, InputError
 from infra import program
+from infra.cli import leftovers
 from infra.cli.main import app
-from infra.operations import arm, stack_state, subscription
+from infra.operations import api_versions, arm, stack_state, subscription
+from infra.operations.arm_subscription import Locked, SoftDeleted
 from plan import stack_file
 from plan.azure.model import AzurePlan
 from simulator.azure.arm import serve
@@ -113,6 +115,30 @@ def test_what_azure_keeps_stops_a_purge_before_anything_is_purged(store: Store) 
     assert isinstance(error, InputError)
     assert f"name_salt: {names.key_vault} has purge protection, so Azure keeps it until 1970-01-02" in str(error)
     assert store.read().deleted == [gateway, vault]
+
+
+VAULT = SoftDeleted(Locked.VAULT, plan().names.key_vault, "East US 2", None)
+
+
+def test_a_purge_waits_until_azure_lists_the_name_no_more(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    lists, pauses, asked = iter([[VAULT], [VAULT], [VAULT], []]), list[float](), list[str]()
+    monkeypatch.setattr(leftovers, "_locked", lambda *_: next(lists))
+    monkeypatch.setattr(arm.Arm, "send", lambda _, *words: asked.append(" ".join(words)))
+    monkeypatch.setattr(leftovers.time, "sleep", pauses.append)
+    done = run("purge", "-s", "dev", "--yes")
+    assert (done.exit_code, done.stdout) == (0, f"purged: {VAULT.name}\n")
+    assert pauses == [leftovers.EVERY_S] * 2
+    place = f"/subscriptions/{SUBSCRIPTION}/providers/Microsoft.KeyVault/locations/eastus2/deletedVaults/{VAULT.name}"
+    assert asked == [f"POST {place}/purge {api_versions.KEY_VAULT}"], "a region by its short name"
+
+
+def test_a_name_that_azure_does_not_let_go_is_told(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leftovers, "_locked", lambda *_: [VAULT])
+    monkeypatch.setattr(leftovers, "PURGE_S", -1.0)
+    monkeypatch.setattr(arm.Arm, "send", lambda *_: None)
+    error = run("purge", "-s", "dev", "--yes").exception
+    assert isinstance(error, arm.ArmError)
+    assert f"Azure still holds {VAULT.name} after" in str(error)
 
 
 def test_a_purge_without_yes_asks_and_changes_nothing(store: Store) -> None:

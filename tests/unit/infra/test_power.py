@@ -80,6 +80,14 @@ def test_a_node_that_somebody_deleted_keeps_no_other_from_starting(endpoint: str
     assert told.stdout.splitlines()[1] == f"{SECOND}: was deallocated, is running"
 
 
+def test_azure_is_asked_every_few_seconds_and_not_without_a_pause(endpoint: str) -> None:
+    deallocate(endpoint, SECOND)
+    pauses: list[float] = []
+    with arm.connect({arm.ENDPOINT_VARIABLE: endpoint}) as azure:
+        power.start(azure, NODES, sleep=pauses.append)
+    assert pauses == [power.PAUSE_S], "the stand-in is not done when it is asked for the first time"
+
+
 def test_the_same_as_json(endpoint: str) -> None:
     deallocate(endpoint, FIRST, SECOND)
     told = CliRunner().invoke(app, ["start", "--json"])

@@ -62,6 +62,16 @@ def test_equal_settings_are_not_run_again_and_the_failure_stays(azure):
     assert azure.change(half, **ATTEMPT).outputs["instanceView"]["exitCode"] == 0
 
 
+def test_a_fault_strikes_what_runs_and_not_what_is_kept(azure):
+    fails(azure)
+    b.node(azure)
+    half, text = failure(azure)
+    fails(azure, message="another fault")
+    with pytest.raises(PartialError) as again:
+        azure.change(half, tags={"try": "2"})
+    assert reported(str(again.value)) == reported(text)
+
+
 @pytest.mark.parametrize(
     "settings",
     [

@@ -24,7 +24,10 @@ INLINE_OR_STANDALONE: Mapping[str, tuple[str, tuple[str, ...]]] = {
 """Parents whose children can be written in two places (docs/facts/pulumi.md#inline-or-standalone)."""
 HOLDS_DATA = ("compute:Disk", "storage:StorageAccount", "keyvault:Vault", "apimanagement:ApiManagementService")
 """What `prod` promises to protect: data and the gateway."""
-GO_WITH_THEIR_PARENT = ("keyvault:Secret", "compute:VirtualMachineRunCommandByVirtualMachine")
+GO_WITH_THEIR_PARENT = {
+    "keyvault:Secret": "keyvault:Vault",
+    "compute:VirtualMachineRunCommandByVirtualMachine": "compute:VirtualMachine",
+}
 DELETED_BY_THEMSELVES = (
     "resources:ResourceGroup",
     "compute:VirtualMachine",
@@ -168,8 +171,11 @@ def deletions_are_left_to_azure(recording: Recording, plan: AzurePlan) -> Iterat
     for resource in _custom(recording):
         kind = resource.type.removeprefix("azure-native:")
         if kind in GO_WITH_THEIR_PARENT:
-            owned = True
-        elif kind.startswith("apimanagement:") and kind != "apimanagement:ApiManagementService":
+            owner = recording.by_urn(resource.deleted_with)
+            if owner is None or owner.type != f"azure-native:{GO_WITH_THEIR_PARENT[kind]}":
+                yield f"{kind} {resource.name} does not go with its {GO_WITH_THEIR_PARENT[kind]}"
+            continue
+        if kind.startswith("apimanagement:") and kind != "apimanagement:ApiManagementService":
             owned = plan.gateway.existing is None
         else:
             owned = not plan.protect and plan.network.existing_vnet is None and kind not in DELETED_BY_THEMSELVES

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from typing import Any
@@ -97,11 +96,11 @@ class Application:
                 with ledger.phase("store"):
                     self._open_store(bundle)
             # Copying from the store needs no library, so it goes on meanwhile; the hub's client is one of them.
-            begin = time.monotonic()
+            left_s = commands.countdown(bundle.deadline_s("staging"))
             if not staging.in_store(paths, bundle.model):
                 installing.result()
             with ledger.phase("staging"):  # that wait is part of its time: Azure's for all is limited
-                self._stage_as_service_user(bundle, bundle.deadline_s("staging") - (time.monotonic() - begin))
+                self._stage_as_service_user(bundle, left_s())
             installing.result()
 
     def _open_store(self, bundle: Unpacked) -> None:
@@ -119,7 +118,7 @@ class Application:
         keep = ["--keep"] if self._keep else []
         command = [sys.executable, "-B", str(bundle.path / "apply"), bundle.digest, "--stage", *keep]
         token = {credentials.HUB_TOKEN: credentials.hub_token(self._paths)}
-        commands.stream(command, deadline_s=max(deadline_s, 1), env=token)
+        commands.stream(command, deadline_s=deadline_s, env=token)
 
     def _install_libraries(self, bundle: Unpacked) -> None:
         with self._ledger.phase("libraries"):

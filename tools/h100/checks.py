@@ -148,7 +148,7 @@ def leave(target: Target, engine: int, streams: int) -> dict[str, Any]:
         got = b""
         while got.count(b"data: ") < 20:
             got += client.recv(65_536)
-    running = _wait(lambda: service.metric(engine, RUNNING) >= streams, 5)
+    running = wait(lambda: service.metric(engine, RUNNING) >= streams, 5)
     for client in sockets:
         client.close()
     left = time.monotonic()
@@ -178,7 +178,7 @@ def drain(program: Program, target: Target, engine: int, streams: int, tokens: i
         target=lambda: samples.extend(Load(4).run(replace(target, max_tokens=tokens), streams, streams))
     )
     asking.start()
-    _wait(lambda: service.metric(engine, RUNNING) >= streams, 20)
+    wait(lambda: service.metric(engine, RUNNING) >= streams, 20)
     before = service.gpu_used_mib()
     began, began_wall = time.monotonic(), time.time()
     program.process.send_signal(signal.SIGTERM)
@@ -200,7 +200,7 @@ def drain(program: Program, target: Target, engine: int, streams: int, tokens: i
         "models_route_during": during,
         "exit_code": code,
         "seconds": round(took, 2),
-        "left_processes": service.titles(service.marked()),
+        "left_processes": service.titles(service.marked(program.log.parent)),
         "gpu_mib_before": before,
         "gpu_mib_after": memory_back(),
         "said": program.said("huddle launch:")[-6:],
@@ -232,7 +232,7 @@ def kill_engine_core(program: Program, engine: int) -> dict[str, Any]:
         "exit_code": program.process.poll(),
         "seconds": round(time.monotonic() - began, 2),
         "health": health,
-        "left_processes": [t for t in service.titles(service.marked()) if str(program.process.pid) in t],
+        "left_processes": [t for t in service.titles(service.marked(program.log.parent)) if str(program.process.pid) in t],
         "said": program.said("huddle launch:")[-5:],
     }
 
@@ -245,10 +245,10 @@ def refusal(programs: Programs, *arguments: str, env: dict[str, str]) -> dict[st
 
 def until_ready(port: int) -> float | None:
     """Seconds until a wrapper calls itself ready."""
-    return _wait(lambda: httpx.get(f"http://127.0.0.1:{port}/ready", timeout=5).status_code == 200, 30)
+    return wait(lambda: httpx.get(f"http://127.0.0.1:{port}/ready", timeout=5).status_code == 200, 30)
 
 
-def _wait(condition: Callable[[], bool], timeout_s: float) -> float | None:
+def wait(condition: Callable[[], bool], timeout_s: float) -> float | None:
     """Seconds until it holds, or None."""
     began = time.monotonic()
     while time.monotonic() - began < timeout_s:

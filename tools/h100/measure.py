@@ -6,137 +6,22 @@ Every step's figures go to OUT/PHASE.json at once; a step that fails is written 
 """
 
 import argparse
-import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
-import traceback
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
 import yaml
 
-from huddle import gpus, registry, tiny_model
-from huddle.headers import BACKEND_KEY_HEADER, PRODUCT_HEADER, TENANT_HEADER
-from tools.h100 import checks, load, model_files, service
-from tools.h100.load import Load, Target
-from tools.h100.service import Program, Programs
-
-MODEL, DIRECTORY = "llama-3.2-3b", "Llama-3.2-3B-Instruct"
-SECOND, SECOND_DIRECTORY = "qwen2.5-7b", "Qwen2.5-7B-Instruct"  # not among the models that the planner was fitted on
-READY_S = 300
-ENGINE, WRAPPER, METRICS, OTHER = 5005, 8000, 9400, 5105
-
-
-class Notes:
-    """Figures by step, on disk after every step."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.values = path, dict[str, Any]()
-        self._began = time.monotonic()
-
-    def step(self, name: str, run: Callable[[], Any]) -> Any:
-        """Run a step and write down what it gives, or how it failed."""
-        began = time.monotonic()
-        try:
-            result = run()
-        except Exception as error:  # the machine is lent for minutes: go on with the next step
-            result = {"failed": f"{type(error).__name__}: {error}"[-3000:]}
-            traceback.print_exc(limit=3)
-        self.values[name] = result
-        self.path.write_text(json.dumps(self.values, indent=1, ensure_ascii=False) + "\n")
-        took, at = time.monotonic() - began, time.monotonic() - self._began
-        print(f"[{at:6.1f} s] {name} ({took:.1f} s): {json.dumps(result)[:600]}", flush=True)
-        return result
-
-
-class Bench:
-    """One phase: its programs, its files, its notes."""
-
-    def __init__(self, phase: str, asked: argparse.Namespace) -> None:
-        self.phase, self.small = phase, asked.device == "cpu"
-        self.state: Path = asked.state
-        self.notes = Notes(asked.out / f"{phase}.json")
-        self.programs = Programs(asked.huddle, asked.vllm, self.state, asked.device)
-        self.load = Load(2 if self.small else 8)
-        self.model = "tiny" if self.small else MODEL
-        self.store = self.state / "store"
-        self.prompt = self.store / ("tiny" if self.small else DIRECTORY) / "system_prompt.txt"
-        self.wrapper: Program | None = None
-        self.key = ""
-        known = gpus.gpu_by_smi_name(asked.gpus[0].partition(",")[0]) if asked.gpus else None
-        self.gpu = known.name if known else "h100-sxm"
-
-    def workspace(self, name: str) -> Path:
-        """A directory for caches."""
-        path = self.state / name
-        path.mkdir(parents=True, exist_ok=True)
-        return path
-
-    def words(self, model: str, *more: str, port: int = ENGINE, workspace: str = "workspace") -> list[str]:
-        """`launch ...` as it is started."""
-        words = ["launch", model, "--store", str(self.store), "--workspace", str(self.workspace(workspace))]
-        words += ["--vllm", self.programs.vllm, "--port", str(port)]
-        if self.small:
-            words += ["--device", "cpu"]
-        if self.small or model == SECOND:
-            words += ["--registry", str(self.state / "models.yaml")]
-        return [*words, *more]
-
-    def target(self, *, direct: bool) -> Target:
-        """The engine's port, or the wrapper's with the gateway's headers."""
-        tokens, letters = (16, 60) if self.small else (128, load.PROMPT_LETTERS)
-        if direct:
-            return Target(ENGINE, self.model, (), tokens, letters)
-        headers = ((BACKEND_KEY_HEADER, self.key), (PRODUCT_HEADER, "bench"), (TENANT_HEADER, "alice"))
-        return Target(WRAPPER, self.model, headers, tokens, letters)
-
-    def start_wrapper(self, upstream: int = ENGINE, listen: int = WRAPPER) -> float:
-        """The wrapper in front of the engine; seconds until it is ready."""
-        file = self.state / f"wrapper-{listen}.yaml"
-        metrics = METRICS + listen - WRAPPER
-        self.key = service.wrapper_config(
-            file, listen=listen, upstream=upstream, model=self.model, prompt=self.prompt, metrics=metrics
-        )
-        self.wrapper = self.programs.start(f"wrapper-{listen}", ["wrapper", "--config", str(file)])
-        return self.wrapper.wait_for(f"http://127.0.0.1:{listen}/ready", 30)
-
-    def started(self, program: Program, port: int, gpus: list[int], *plan: str) -> dict[str, Any]:
-        """Time to ready, and memory beside its prediction."""
-        ready = program.wait_for(f"http://127.0.0.1:{port}/health", READY_S, once_said="huddle launch: started pid")
-        used = service.gpu_used_mib()
-        predicted = {} if self.small else service.plan(self.programs, *plan)
-        return {
-            "ready_s": ready,
-            "predicted_start_s": predicted.get("start"),
-            "gpu_mib_ready": [used[gpu] for gpu in gpus if gpu < len(used)],
-            "vllm": program.facts(),
-            "predicted_memory": predicted.get("memory"),
-            "predicted_speed": predicted.get("speed"),
-            "said": program.said("huddle launch:")[:6],
-        }
-
-    def relay(self) -> dict[str, Any]:
-        """Through a second wrapper whose engine is a tap."""
-        tap = checks.Tap(ENGINE)
-        first = self.wrapper
-        self.start_wrapper(tap.port, WRAPPER + 1)
-        second, self.wrapper = self.wrapper, first
-        target = self.target(direct=False)
-        try:
-            return checks.relay(tap, Target(WRAPPER + 1, target.model, target.headers, 64, 60), ENGINE)
-        finally:
-            if second:
-                second.end()
-
-    def compare(self, streams: int, requests: int) -> dict[str, Any]:
-        """The engine directly, and through the wrapper."""
-        return checks.compare(self.target(direct=True), self.target(direct=False), streams, requests, self.load)
+from huddle import registry, tiny_model
+from tools.h100 import checks, copies, model_files, service
+from tools.h100.bench import DIRECTORY, ENGINE, MODEL, OTHER, SECOND, SECOND_DIRECTORY, WRAPPER, Bench
+from tools.h100.service import Program
 
 
 def one(bench: Bench, count: int) -> None:
@@ -208,7 +93,7 @@ def _kill_launcher(program: Program) -> dict[str, Any]:
     program.process.kill()
     program.process.wait(10)
     time.sleep(1)
-    return {"left": service.titles(service.marked()), "gpu_mib": service.gpu_used_mib()}
+    return {"left": service.titles(service.marked(program.log.parent)), "gpu_mib": service.gpu_used_mib()}
 
 
 def drains(bench: Bench, count: int) -> None:
@@ -277,7 +162,7 @@ def _parallel(bench: Bench, count: int, words: list[str], env: dict[str, str]) -
     note("drain", lambda: checks.drain(engine, bench.target(direct=False), ENGINE, 32, 1000))
 
 
-PHASES = {"short": short, "one": one, "drains": drains, "tp": tp, "ray": ray}
+PHASES = {"short": short, "one": one, "drains": drains, "tp": tp, "ray": ray, "copies": copies.measure}
 
 
 def prepare(state: Path, device: str) -> None:
@@ -293,15 +178,19 @@ def prepare(state: Path, device: str) -> None:
             "env": {"OMP_NUM_THREADS": "1"},
             "extra-args": ["--enforce-eager"],
         }
-        (state / "models.yaml").write_text(yaml.safe_dump({"models": {"tiny": entry}}))
+        entries = {"tiny": entry, copies.together("tiny"): copies.over_two_gpus(entry)}
+        (state / "models.yaml").write_text(yaml.safe_dump({"models": entries}))
         return
     if not (store / DIRECTORY / "model.safetensors.index.json").exists():
         model_files.write(store, DIRECTORY, weights=True)
         model_files.write(store, SECOND_DIRECTORY, weights=False)
     document = yaml.safe_load(registry.loader.DEFAULT_PATH.read_text())
-    entry = document["models"][SECOND]
-    entry["extra-args"] = [*entry.get("extra-args", []), "--load-format", "dummy"]
-    (state / "models.yaml").write_text(yaml.safe_dump({"models": {SECOND: entry}}))
+    entries = {}
+    for name in (MODEL, SECOND):
+        entry = document["models"][name]
+        entry["extra-args"] = [*entry.get("extra-args", []), "--load-format", "dummy"]
+        entries |= {name: entry, copies.together(name): copies.over_two_gpus(entry)}
+    (state / "models.yaml").write_text(yaml.safe_dump({"models": entries}))
 
 
 def main() -> None:
@@ -314,6 +203,7 @@ def main() -> None:
     parser.add_argument("--huddle", nargs="+", default=[str(Path(sys.executable).with_name("huddle"))])
     parser.add_argument("--vllm", default=str(Path(sys.executable).with_name("vllm")))
     asked = parser.parse_args()
+    asked.state = asked.state.resolve()
     asked.state.mkdir(parents=True, exist_ok=True)
     asked.out.mkdir(parents=True, exist_ok=True)
     if asked.phases:  # a process of its own, so that this one holds no GPU memory

@@ -74,7 +74,7 @@ class Programs:
 
     def end_all(self) -> None:
         """Nothing stays behind, whatever went wrong."""
-        for process in [*marked(), *(psutil.Process(p.pid) for p in self.started if p.poll() is None)]:
+        for process in [*marked(self.state), *(psutil.Process(p.pid) for p in self.started if p.poll() is None)]:
             with _gone_is_good():
                 process.kill()
 
@@ -161,12 +161,12 @@ def gpu_facts() -> list[str]:
         return []
 
 
-def marked() -> list[psutil.Process]:
-    """Every process that a `huddle launch` started."""
+def marked(state: Path) -> list[psutil.Process]:
+    """Every process that a `huddle launch` with its workspace under `state` started."""
     found = []
     for process in psutil.process_iter():
         try:
-            if MARK in process.environ() and process.status() != psutil.STATUS_ZOMBIE:
+            if f"@{state}/" in process.environ().get(MARK, "") and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
         except (psutil.Error, OSError):
             continue

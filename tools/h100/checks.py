@@ -232,7 +232,9 @@ def kill_engine_core(program: Program, engine: int) -> dict[str, Any]:
         "exit_code": program.process.poll(),
         "seconds": round(time.monotonic() - began, 2),
         "health": health,
-        "left_processes": [t for t in service.titles(service.marked(program.log.parent)) if str(program.process.pid) in t],
+        "left_processes": [
+            t for t in service.titles(service.marked(program.log.parent)) if str(program.process.pid) in t
+        ],
         "said": program.said("huddle launch:")[-5:],
     }
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tools.h100 import checks, load, service
-from tools.h100.bench import ENGINE, MODEL, OTHER, SECOND, Bench
+from tools.h100.bench import ENGINE, OTHER, SECOND, Bench
 from tools.h100.load import Load, Sample, Target
 from tools.h100.service import Program
 
@@ -37,18 +37,26 @@ class Served:
     model: str
 
 
-def measure(bench: Bench, count: int) -> None:
-    """Both layouts, for a small and a larger model."""
+def small(bench: Bench, count: int) -> None:
+    """Both layouts for the small model."""
+    _measure(bench, count, bench.model)
+
+
+def larger(bench: Bench, count: int) -> None:
+    """Both layouts for the larger model."""
+    _measure(bench, count, bench.model if bench.small else SECOND)
+
+
+def _measure(bench: Bench, count: int, model: str) -> None:
     if count < 2 and not bench.small:
         bench.notes.step("start", lambda: {"failed": f"{count} GPU"})
         return
-    for model in (bench.model,) if bench.small else (MODEL, SECOND):
-        for name, start in (("data-parallel", _one_engine), ("engines", _two_engines)):
-            served = start(bench, model)
-            if _started(bench, f"{model} {name}", served):
-                _look(bench, f"{model} {name}", served)
-            bench.programs.end_all()
-            checks.memory_back()
+    for name, start in (("data-parallel", _one_engine), ("engines", _two_engines)):
+        served = start(bench, model)
+        if _started(bench, name, served):
+            _look(bench, name, served)
+        bench.programs.end_all()
+        checks.memory_back()
 
 
 def _one_engine(bench: Bench, model: str) -> Served:

@@ -162,7 +162,15 @@ def _parallel(bench: Bench, count: int, words: list[str], env: dict[str, str]) -
     note("drain", lambda: checks.drain(engine, bench.target(direct=False), ENGINE, 32, 1000))
 
 
-PHASES = {"short": short, "one": one, "drains": drains, "tp": tp, "ray": ray, "copies": copies.measure}
+PHASES = {
+    "short": short,
+    "one": one,
+    "drains": drains,
+    "tp": tp,
+    "ray": ray,
+    "copies": copies.small,
+    "copies-7b": copies.larger,
+}
 
 
 def prepare(state: Path, device: str) -> None:

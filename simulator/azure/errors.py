@@ -20,11 +20,12 @@ class ArmError(Exception):
     people who read error codes see here what they would see there.
     """
 
-    def __init__(self, status: int, code: str, message: str) -> None:
+    def __init__(self, status: int, code: str, message: str, *, retry_after_s: float = 0.0) -> None:
         super().__init__(message)
         self.status = status
         self.code = code
         self.message = message
+        self.retry_after_s = retry_after_s  # its Retry-After header; 0: it has none
 
     def __str__(self) -> str:
         return f'Status={self.status} Code="{self.code}" Message="{self.message}"'

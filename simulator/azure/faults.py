@@ -131,6 +131,15 @@ class SubnetLinkFault(_Fault):
     seconds: float = Field(gt=0, description="How long the link stays, in seconds of real time.")
 
 
+class InterfaceHeldFault(_Fault):
+    """The interfaces of a VM that could not be made, or that was deleted, stay reserved for it for a while."""
+
+    kind: Literal["interface_held"]
+    match: Match = Match(type="compute:VirtualMachine")
+    operations: tuple[Operation, ...] = (Operation.CREATE, Operation.DELETE)
+    seconds: float = Field(gt=0, description="How long they stay reserved, in seconds of real time; Azure's are 180.")
+
+
 class TrustedLaunchFault(_Fault):
     """The image lacks the mark for Trusted Launch: VMs that ask for it are refused."""
 
@@ -160,6 +169,7 @@ Fault = (
     | PartialFault
     | ThrottleFault
     | SubnetLinkFault
+    | InterfaceHeldFault
     | TrustedLaunchFault
 )
 

@@ -25,6 +25,7 @@ from simulator.azure.provider.check import apply_defaults, failures
 from simulator.azure.provider.diff import Change, Kind, diff
 from simulator.azure.provider.preview import preview_outputs
 from simulator.azure.provider.projection import imported_inputs, refreshed_inputs
+from simulator.azure.provider.retries import persistently
 from simulator.azure.sdk import schema
 from simulator.azure.sdk.naming import Autonaming, AutonamingMode
 from simulator.azure.sdk.paths import path_of
@@ -198,7 +199,8 @@ class SimulatedAzureNative(provider_pb2_grpc.ResourceProviderServicer):  # type:
         inputs = from_wire(request.properties)
         if request.preview:
             return provider_pb2.CreateResponse(properties=to_wire(preview_outputs(resource, inputs)))
-        resource_id, outputs = self.cloud.create(ResourceRequest(resource, request.urn, inputs, request.timeout))
+        asked = ResourceRequest(resource, request.urn, inputs, request.timeout)
+        resource_id, outputs = persistently(lambda: self.cloud.create(asked), self.cloud.wait)
         return provider_pb2.CreateResponse(id=resource_id, properties=to_wire(outputs))
 
     @_guarded
@@ -217,7 +219,8 @@ class SimulatedAzureNative(provider_pb2_grpc.ResourceProviderServicer):  # type:
             old_inputs=from_wire(request.old_inputs),
             old_outputs=olds,
         )
-        return provider_pb2.UpdateResponse(properties=to_wire(self.cloud.update(asked)))
+        outputs = persistently(lambda: self.cloud.update(asked), self.cloud.wait)
+        return provider_pb2.UpdateResponse(properties=to_wire(outputs))
 
     @_guarded
     def Read(self, request: Any, context: grpc.ServicerContext) -> Any:
@@ -240,7 +243,8 @@ class SimulatedAzureNative(provider_pb2_grpc.ResourceProviderServicer):  # type:
         """Delete; gone already is fine."""
         resource = schema.resource(_type_of(request))
         inputs = from_wire(request.old_inputs)
-        self.cloud.delete(ResourceRequest(resource, request.urn, inputs, request.timeout, id=request.id))
+        asked = ResourceRequest(resource, request.urn, inputs, request.timeout, id=request.id)
+        persistently(lambda: self.cloud.delete(asked), self.cloud.wait)
         return empty_pb2.Empty()
 
     @_guarded

@@ -59,6 +59,8 @@ class Life:
         return Store(self.sandbox.azure_state).read()
 
     def _do(self, operation: Callable[..., Any]) -> Record:
-        record = Record()
+        record, before = Record(), len(self.azure.operations)
         operation(on_event=record.add)
+        refused = [it.error for it in self.azure.operations[before:] if it.status == "failed"]
+        assert refused == [], "only the provider's patience helped, and on Azure it waits minutes"
         return record

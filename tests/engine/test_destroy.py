@@ -24,11 +24,11 @@ faults:
 """
 GROUP_IS_BUSY = """
 faults:
-  - {kind: conflict, times: 1, match: {type: "resources:ResourceGroup"}, operations: [delete]}
+  - {kind: conflict, times: 4, match: {type: "resources:ResourceGroup"}, operations: [delete]}
 """
 GATEWAY_IS_BUSY = """
 faults:
-  - {kind: conflict, times: 1, match: {type: "apimanagement:ApiManagementService"}, operations: [delete]}
+  - {kind: conflict, times: 4, match: {type: "apimanagement:ApiManagementService"}, operations: [delete]}
 """
 VM = "compute:VirtualMachine"
 

@@ -33,7 +33,7 @@ faults:
 """
 BUSY = """
 faults:
-  - {kind: conflict, times: 1, match: {type: "network:VirtualNetwork"}}
+  - {kind: conflict, times: 4, match: {type: "network:VirtualNetwork"}}
 """
 
 

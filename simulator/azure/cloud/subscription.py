@@ -59,6 +59,10 @@ class Cloud:
         """Interrupt every wait."""
         self._cancelled.set()
 
+    def wait(self, azure_s: float) -> bool:
+        """Let so many of Azure's seconds pass, and at least as much as an entity stays locked; True: cancelled."""
+        return self._cancelled.wait(max(azure_s * self.settings.time_scale, 2 * self.settings.hold_s))
+
     def location_of_group(self, name: str) -> str | None:
         """Where a resource group is, when it exists."""
         with self.store.reading() as state:
@@ -112,6 +116,7 @@ class Cloud:
                 running.op.role_delay_s = running.fault.role_delay_s
                 self._accept(running)
             except (ArmError, PlainError) as error:
+                rules_for(running.op.key).refused(running.op)
                 running.close(state, "failed", error)
                 outcome.refusal = error
             else:

@@ -10,6 +10,7 @@ from simulator.azure.faults import (
     CapacityFault,
     ConflictFault,
     Fault,
+    InterfaceHeldFault,
     PartialFault,
     QuotaFault,
     RunCommandFault,
@@ -38,7 +39,9 @@ def apply(op: Op, names: tuple[str, ...]) -> InjectedFault:
     for fault in matching(plan, op.state.fault_uses, op.kind, op.key, names):
         refusal = _refusal(op, fault)
         if refusal is not None and injected.refusal is None:
-            injected.refusal = ArmError(refusal.status, refusal.code, fault.message or refusal.message)
+            injected.refusal = ArmError(
+                refusal.status, refusal.code, fault.message or refusal.message, retry_after_s=refusal.retry_after_s
+            )
         if isinstance(fault, PartialFault):
             text = fault.message or "An internal execution error occurred. Please retry later."
             injected.failure = ArmError(200, fault.code, text)
@@ -48,6 +51,8 @@ def apply(op: Op, names: tuple[str, ...]) -> InjectedFault:
             injected.run_command = fault
         elif isinstance(fault, SubnetLinkFault):
             op.link_stays_s = fault.seconds
+        elif isinstance(fault, InterfaceHeldFault):
+            op.interfaces_held_s = fault.seconds
     return injected
 
 
@@ -68,6 +73,7 @@ def _refusal(op: Op, fault: Fault) -> ArmError | None:
             429,
             "TooManyRequests",
             f"The request is being throttled; retry after {fault.retry_after_s} seconds.",
+            retry_after_s=fault.retry_after_s,
         )
     if isinstance(fault, TrustedLaunchFault) and dig(op.inputs, "securityProfile.securityType") == "TrustedLaunch":
         return ArmError(

@@ -42,6 +42,7 @@ class Op:
     old_inputs: dict[str, Any] = field(default_factory=dict)
     run_command: RunCommandFault | None = None
     link_stays_s: float = 0.0  # of a deleted gateway, to its delegated subnet
+    interfaces_held_s: float = 0.0  # of a VM that could not be made or was deleted
     role_delay_s: float = 0.0
     extra_refs: list[str] = field(default_factory=list)
     notes: dict[str, Any] = field(default_factory=dict)
@@ -117,6 +118,9 @@ class Rules:
 
     def outputs(self, op: Op, outputs: dict[str, Any]) -> None:
         """Add what Azure computes to the outputs."""
+
+    def refused(self, op: Op) -> None:
+        """After a refusal, whether Azure's or an injected one: what it leaves behind."""
 
     def settled(self, op: Op, resource: Resource) -> ArmError | None:
         """After the operation: implicit resources; an error means that it failed after the resource appeared."""

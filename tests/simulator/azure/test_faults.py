@@ -1,5 +1,7 @@
 """Fault injection: each kind, what it applies to, how often; and what a wrong fault file says."""
 
+import time
+
 import pytest
 
 from simulator.azure.errors import SimulatorError
@@ -60,10 +62,75 @@ def test_conflict_strikes_by_type_and_name(azure):
 def test_conflict_on_delete(azure):
     b.group(azure)
     disk = b.disk(azure)
-    azure.set_faults(faults({"kind": "conflict", "operations": ["delete"], "times": 1}))
+    azure.set_faults(faults({"kind": "conflict", "operations": ["delete"], "times": 4}))
     with pytest.raises(RefusedError, match=r"AnotherOperationInProgress"):
         azure.delete(disk)
     azure.delete(disk)
+
+
+@pytest.mark.parametrize("kind", ["conflict", "throttle"])
+def test_what_passes_by_itself_is_tried_three_more_times(azure, kind):
+    b.group(azure)
+    azure.set_faults(faults({"kind": kind, "times": 3}))
+    assert b.disk(azure).id
+    assert [record.status for record in azure.state.operations[1:]] == ["failed"] * 3 + ["succeeded"]
+    azure.set_faults(faults({"kind": kind, "times": 4}))
+    with pytest.raises(RefusedError):
+        b.disk(azure, "another")
+
+
+def test_azure_is_asked_again_after_twenty_sixty_and_a_hundred_and_twenty_seconds(azure, monkeypatch):
+    waits = []
+    monkeypatch.setattr(azure.cloud, "wait", waits.append)
+    azure.set_faults(faults({"kind": "conflict"}))
+    with pytest.raises(RefusedError):
+        b.group(azure)
+    azure.set_faults(faults({"kind": "throttle", "retry_after_s": 7, "times": 1}))
+    b.group(azure)
+    assert waits == [20, 60, 120, 7]
+
+
+def test_what_does_not_pass_by_itself_is_final(azure):
+    b.group(azure)
+    azure.set_faults(faults({"kind": "capacity", "match": {"type": "compute:Disk"}}))
+    with pytest.raises(RefusedError):
+        b.disk(azure)
+    azure.set_faults(faults({"kind": "throttle", "retry_after_s": 121}))
+    with pytest.raises(RefusedError):
+        b.disk(azure)
+    assert [record.status for record in azure.state.operations[1:]] == ["failed"] * 2
+
+
+def test_a_wait_ends_with_the_operation(azure):
+    azure.cloud.cancel()
+    azure.set_faults(faults({"kind": "conflict"}))
+    with pytest.raises(RefusedError, match="operation cancelled"):
+        b.group(azure)
+
+
+def test_an_interface_stays_reserved_for_the_vm_that_could_not_be_made(azure):
+    b.group(azure)
+    nic = b.nic(azure, b.vnet(azure))
+    azure.set_faults(faults({"kind": "capacity", "times": 1}, {"kind": "interface_held", "seconds": 60}))
+    with pytest.raises(RefusedError, match="SkuNotAvailable"):
+        b.vm(azure, nic)
+    with pytest.raises(RefusedError, match=r'400 Code="NicReservedForAnotherVm"'):
+        azure.delete(nic)
+    with pytest.raises(RefusedError, match="NicReservedForAnotherVm"):
+        b.vm(azure, nic, name="other")
+    vm = b.vm(azure, nic)
+    azure.delete(vm)
+    with pytest.raises(RefusedError, match="NicReservedForAnotherVm"):
+        azure.delete(nic)
+
+
+def test_an_interface_is_free_again_after_a_while(azure):
+    b.group(azure)
+    nic = b.nic(azure, b.vnet(azure))
+    azure.set_faults(faults({"kind": "interface_held", "seconds": 0.01}))
+    azure.delete(b.vm(azure, nic))
+    time.sleep(0.02)
+    azure.delete(nic)
 
 
 def test_throttle(azure):
@@ -154,7 +221,7 @@ def test_slow_is_seen_in_the_log(azure):
 
 
 def test_times_counts_across_a_restart_and_anew_after_an_edit(azure):
-    once = {"kind": "conflict", "match": {"type": "compute:Disk"}, "times": 1}
+    once = {"kind": "capacity", "match": {"type": "compute:Disk"}, "times": 1}
     azure.set_faults(faults(once))
     b.group(azure)
     with pytest.raises(RefusedError):

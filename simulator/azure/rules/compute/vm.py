@@ -12,10 +12,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from simulator.azure.errors import ArmError, bad_request, conflict
+from simulator.azure.faults import Operation
 from simulator.azure.rules.base import Op, Rules, imitates
 from simulator.azure.rules.compute import attach, quota, vm_profile
 from simulator.azure.rules.compute.disk import disk_busy, lock_of, refresh_attachment
 from simulator.azure.rules.compute.sizes import exists, size_of
+from simulator.azure.rules.network import held
 from simulator.azure.state.redaction import derived
 from simulator.azure.state.store import Resource, State
 from simulator.plugin.values import dig, fill
@@ -87,7 +89,12 @@ class VirtualMachine(Rules):
                 op.state.remove(nic["id"])
             elif (kept := op.state.get(nic["id"])) is not None:
                 kept.properties.pop("virtualMachine", None)
+                held.hold(op, [kept])
         _sync(op.state, attach.managed_ids(resource.properties))
+
+    def refused(self, op: Op) -> None:
+        if op.kind is Operation.CREATE:
+            held.hold(op, held.of_vm(op, op.inputs))
 
     def _require_size(self, op: Op) -> None:
         name = str(dig(op.inputs, "hardwareProfile.vmSize", ""))
@@ -128,6 +135,7 @@ class VirtualMachine(Rules):
     def _require_nic(self, op: Op, nic: Resource | None, size_name: str) -> None:
         if nic is None:
             return
+        held.require_free(op, nic)
         if nic.location != op.location:
             raise bad_request(
                 "InvalidResourceReference",

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 
 from simulator.azure.errors import ArmError, bad_request
 from simulator.azure.rules.base import Op, Rules, imitates
-from simulator.azure.rules.network import bastion_nsg, subnets
+from simulator.azure.rules.network import bastion_nsg, held, subnets
 from simulator.azure.state.redaction import derived
 from simulator.azure.state.store import Resource, State
 from simulator.plugin.values import dig, fill
@@ -173,6 +173,8 @@ class NetworkInterface(Rules):
                 )
 
     def delete(self, op: Op) -> None:
+        if (nic := op.state.get(op.id)) is not None:
+            held.require_free(op, nic)
         for user in op.state.referrers(op.id):
             raise bad_request(
                 "NicInUse",

@@ -16,6 +16,7 @@ from plan.azure.model import ComputePlan
 from plan.model import NodePlan
 from plan.vocabulary import ImageSecurity, Priority
 
+PREPARE = "prepare"
 APPLY = "apply"
 APPLY_TIMEOUT_S = 4500
 """How long a node may take from first boot to its first completion: packages, weights to NVMe, engine start. Longer
@@ -47,14 +48,25 @@ _PART_TIMEOUTS = pulumi.CustomTimeouts(create="30m", update="30m", delete="20m")
 
 
 @dataclass(frozen=True)
-class GpuNodeArgs:
-    """`custom_data` is base64; `apply_script` makes the node serve the bundle `bundle_digest` and fails if it can't.
+class Scripts:
+    """`prepare` brings the bundle and all that it needs while the old one serves; `apply` switches to it.
 
-    Without a script nothing is run by Azure: the bundle comes another way (components/remote_node.py). `part_scripts`
+    Each fails if it can't.
+    """
+
+    prepare: pulumi.Input[str]
+    apply: pulumi.Input[str]
+
+
+@dataclass(frozen=True)
+class GpuNodeArgs:
+    """`custom_data` is base64. `scripts` bring the bundle `bundle_digest` and make the node serve it.
+
+    Without them nothing is run by Azure: the bundle comes another way (components/remote_node.py). `part_scripts`
     bring the bundle's parts, by the pieces' names (cloud_init/bundle/parts.py); the node keeps them.
 
-    `vm_after`: the VM that attached the shared disk before this one. `apply_after`: what the script needs (secrets,
-    roles, endpoints).
+    `vm_after`: the VM that attached the shared disk before this one. `prepare_after`: what the scripts need (secrets,
+    roles, endpoints). `turn_after`: nodes that must serve again before this one leaves.
     """
 
     scope: StackScope
@@ -65,11 +77,12 @@ class GpuNodeArgs:
     model_disk_id: pulumi.Input[str] | None
     model_disk_lun: int | None
     custom_data: pulumi.Input[str]
-    apply_script: pulumi.Input[str] | None
+    scripts: Scripts | None
     part_scripts: Mapping[str, str]
     bundle_digest: str
     vm_after: pulumi.Resource | None
-    apply_after: Sequence[pulumi.Resource]
+    prepare_after: Sequence[pulumi.Resource]
+    turn_after: Sequence[pulumi.Resource] = ()
     secrets_version: pulumi.Input[str] | None = None
 
 
@@ -90,13 +103,19 @@ class GpuNode(pulumi.ComponentResource):
     """Private address; known once the interface that holds it exists."""
     status: pulumi.Output[str]
     """How the last apply ended, with the bundle it applied: `Succeeded (1a2b3c…)`."""
+    applied: pulumi.Resource | None
+    """The command that makes it serve, for those that must wait until it does."""
+    served_before: bool
+    """Whether Azure knows of an earlier run of that command."""
 
     def __init__(self, name: str, args: GpuNodeArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("h100:gpu_node:GpuNode", name, None, opts)
         self._name, self._args = name, args
         self._nic = self._interface()
         self._vm = self._machine()
-        apply = None if args.apply_script is None else self._apply(args.apply_script)
+        self.served_before = False
+        apply = None if args.scripts is None else self._apply(args.scripts)
+        self.applied = apply
         if args.compute.auto_shutdown.enabled:
             self._shutdown()
         self.vm, self.vm_id, self.machine_id = self._vm, self._vm.id, self._vm.vm_id
@@ -219,24 +238,38 @@ class GpuNode(pulumi.ComponentResource):
             managed_disk=compute.ManagedDiskParametersArgs(id=disk_id),
         )
 
-    def _apply(self, script: pulumi.Input[str]) -> compute.VirtualMachineRunCommandByVirtualMachine:
-        """Applies the bundle as root, once its parts are there, and waits for the node to serve."""
+    def _apply(self, scripts: Scripts) -> compute.VirtualMachineRunCommandByVirtualMachine:
+        """Prepares the bundle as root, once its parts are there; in its turn applies it, and waits until it serves."""
         args = self._args
         parts = [
             self._run_command(name, brings, timeout_s=PART_TIMEOUT_S, after=[self._vm], timeouts=_PART_TIMEOUTS)
             for name, brings in args.part_scripts.items()
         ]
+        prepared = self._run_command(
+            PREPARE,
+            scripts.prepare,
+            timeout_s=APPLY_TIMEOUT_S,
+            after=[self._vm, *parts, *args.prepare_after],
+            timeouts=_APPLY_TIMEOUTS,
+        )
+        last = self._last_run(APPLY)
+        self.served_before = last is not None
         # The script holds no secret, so a rotated one must show elsewhere for the node to fetch it.
         version = args.secrets_version
         return self._run_command(
             APPLY,
-            script,
+            scripts.apply,
             timeout_s=APPLY_TIMEOUT_S,
             tags={"bundle": args.bundle_digest},
             parameters={} if version is None else {Parameter.SECRETS: version},
-            after=[self._vm, *parts, *args.apply_after],
+            after=[self._vm, prepared, *args.turn_after],
             timeouts=_APPLY_TIMEOUTS,
+            last=last,
         )
+
+    def _last_run(self, name: str) -> attempts.LastRun | None:
+        args = self._args
+        return attempts.last_run(args.scope.names.resource_group, args.node.name, f"huddle-{name}")
 
     def _run_command(
         self,
@@ -248,6 +281,7 @@ class GpuNode(pulumi.ComponentResource):
         timeouts: pulumi.CustomTimeouts,
         tags: Mapping[str, pulumi.Input[str]] = MappingProxyType({}),
         parameters: Mapping[str, pulumi.Input[str]] = MappingProxyType({}),
+        last: attempts.LastRun | None = None,
     ) -> compute.VirtualMachineRunCommandByVirtualMachine:
         """A script that Azure runs as root; the deployment fails where it does.
 
@@ -261,7 +295,7 @@ class GpuNode(pulumi.ComponentResource):
         the VM's name is plain text here: an output in the path would be a third, worse way, deletion first.
         """
         args, command = self._args, f"huddle-{name}"
-        last = attempts.last_run(args.scope.names.resource_group, args.node.name, command)
+        last = last or self._last_run(name)
         given = {Parameter.ATTEMPT: str(attempts.number(last)), **parameters}
         return compute.VirtualMachineRunCommandByVirtualMachine(
             f"{self._name}-{name}",

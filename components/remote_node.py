@@ -26,7 +26,7 @@ class RemoteNodeArgs:
 
     `archive` is the bundle as a file on this machine, `pieces` are those of its parts, by name. `secrets`: secret
     Inputs by the names of the files that they become on the node; None for one that the stack does not have. `after`:
-    what must be there before the first dial.
+    what must be there before the first dial. `turn_after`: nodes that must serve again before this one leaves.
     """
 
     host: pulumi.Input[str]
@@ -40,6 +40,7 @@ class RemoteNodeArgs:
     bundle_digest: str
     secrets: Mapping[str, pulumi.Input[str] | None]
     after: Sequence[pulumi.Resource] = ()
+    turn_after: Sequence[pulumi.Resource] = ()
 
 
 class RemoteNode(pulumi.ComponentResource):
@@ -55,6 +56,8 @@ class RemoteNode(pulumi.ComponentResource):
     """The key that the host showed at the gate."""
     status: pulumi.Output[str]
     """How the last apply ended, with its bundle: `serving (1a2b3c…)`."""
+    applied: pulumi.Resource
+    """The command that makes it serve, for those that must wait until it does."""
 
     def __init__(self, name: str, args: RemoteNodeArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("h100:remote_node:RemoteNode", name, None, opts)
@@ -95,7 +98,16 @@ class RemoteNode(pulumi.ComponentResource):
             add_previous_output_in_env=False,
             opts=pulumi.ResourceOptions(parent=self, depends_on=[gate], additional_secret_outputs=["stdout", "stderr"]),
         )
-        apply = remote.Command(
+        prepared = remote.Command(
+            f"{name}-prepare",
+            connection=connection,
+            create=args.scripts.prepare,
+            triggers=[args.identity, args.bundle_digest],
+            logging=remote.Logging.STDERR,
+            add_previous_output_in_env=False,
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[*copied, secrets], custom_timeouts=_APPLY_TIMEOUTS),
+        )
+        self.applied = apply = remote.Command(
             f"{name}-apply",
             connection=connection,
             create=args.scripts.apply,
@@ -103,7 +115,9 @@ class RemoteNode(pulumi.ComponentResource):
             triggers=[args.identity, args.bundle_digest, given.apply(_digest)],
             logging=remote.Logging.STDERR,
             add_previous_output_in_env=False,
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[*copied, secrets], custom_timeouts=_APPLY_TIMEOUTS),
+            opts=pulumi.ResourceOptions(
+                parent=self, depends_on=[prepared, *args.turn_after], custom_timeouts=_APPLY_TIMEOUTS
+            ),
         )
         self.status = apply.stdout.apply(lambda said: f"{_state(said)} ({args.bundle_digest[:12]})")
         self.register_outputs({"host_key": self.host_key, "status": self.status})

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import UNIQUE, StrEnum, verify
 
 from huddle.headers import SUBSCRIPTION_KEY_HEADER
+from plan.azure.gateway_model import BREAKER_REST_S
 from plan.secrets import Secret
 
 
@@ -53,6 +54,8 @@ class BreakerRule:
     statuses: tuple[tuple[int, int], ...]
 
 
-NODE_CANNOT_SERVE = BreakerRule("node-cannot-serve", failures=3, window_s=30, rest_s=30, statuses=((502, 503),))
+NODE_CANNOT_SERVE = BreakerRule(
+    "node-cannot-serve", failures=3, window_s=30, rest_s=BREAKER_REST_S, statuses=((502, 503),)
+)
 """502 and 503 only. 429 is a full queue, which the policy's retry takes elsewhere; 504 and 500 can be one client's
 doing, and no client may switch off nodes."""

@@ -30,6 +30,7 @@ def serving_plan(serving: Serving, numbers: Sequence[int], bases: Mapping[str, s
         ray_gcs_port=ports.ray_gcs,
         ray_client_port=ports.ray_client,
         ray_dashboard_port=ports.ray_dashboard,
+        max_unavailable=serving.max_unavailable,
     )
 
 

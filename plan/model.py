@@ -96,7 +96,10 @@ class EnginePlan:
 
 @dataclass(frozen=True)
 class ServingPlan:
-    """Models, topology and ports. `engines` is filled by `plan.engines`, which knows the models' shapes."""
+    """Models, topology and ports. `max_unavailable`: nodes that may be away at once for an update.
+
+    `engines` is filled by `plan.engines`, which knows the models' shapes.
+    """
 
     topology: Topology
     models: tuple[ServedModel, ...]
@@ -105,6 +108,7 @@ class ServingPlan:
     ray_gcs_port: int
     ray_client_port: int
     ray_dashboard_port: int
+    max_unavailable: int = 1
     engines: tuple[EnginePlan, ...] = ()
 
     def engine(self, base: str) -> EnginePlan | None:
@@ -207,6 +211,8 @@ class FleetPlan(ServicePlan):
     flows: tuple[Flow, ...]
     store: StorePlan
     jupyter: Jupyter
+    rejoin_s: int = 0
+    """How long who balances over the nodes may send nothing to one that was away, in seconds."""
 
     @property
     def head(self) -> NodePlan:

@@ -1,10 +1,12 @@
-"""Run-command scripts: one brings a bundle and starts the node's own `huddle-apply` on it, others bring its parts."""
+"""Run-command scripts: one brings a bundle and has the node prepare it, one applies it, others bring its parts."""
 
 from __future__ import annotations
 
 import base64
 import shlex
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cloud_init.bundle import Bundle, Piece
 from cloud_init.bundle.node_facts import DEADLINES_S
@@ -24,22 +26,30 @@ class ScriptTooLargeError(InputError):
     """The bundle has outgrown what we are willing to send as a run command."""
 
 
-def script(plan: FleetPlan, node: NodePlan, bundle: Bundle, vault_uri: str, identity_client_id: str) -> str:
-    """The script for one node. It holds no secret: the node gets those from Key Vault with its managed identity.
+@dataclass(frozen=True)
+class From:
+    """Where a node reads its secrets, and as whom; so no script holds one."""
+
+    vault_uri: str
+    identity_client_id: str
+
+
+def apply_script(plan: FleetPlan, node: NodePlan, bundle: Bundle, secrets: From) -> str:
+    """The script that has one node switch to a bundle that it has prepared."""
+    return render("apply/run-command.sh.j2", **_values(plan, node, bundle, secrets))
+
+
+def prepare_script(plan: FleetPlan, node: NodePlan, bundle: Bundle, secrets: From) -> str:
+    """The script that brings the bundle to one node, and has it do all that can be done while the old one serves.
 
     Raises:
         ScriptTooLargeError: at more than 192 KiB.
     """
     rendered = render(
-        "apply/run-command.sh.j2",
-        stack=plan.stack,
-        node=node,
-        bundle=bundle,
-        program=APPLY_PROGRAM,
+        "apply/run-command-prepare.sh.j2",
         lines=_lines(bundle.archive),
         deadline_s=DEADLINES_S["cloud_init"],
-        vault_uri=shlex.quote(vault_uri),
-        identity_client_id=shlex.quote(identity_client_id),
+        **_values(plan, node, bundle, secrets),
     )
     if len(rendered) > SCRIPT_LIMIT_BYTES:
         raise ScriptTooLargeError(
@@ -58,6 +68,17 @@ def piece_script(piece: Piece) -> str:
         path=NodePaths(Path("/")).parts / piece.relative,
         lines=_lines(piece.content),
     )
+
+
+def _values(plan: FleetPlan, node: NodePlan, bundle: Bundle, secrets: From) -> dict[str, Any]:
+    return {
+        "stack": plan.stack,
+        "node": node,
+        "bundle": bundle,
+        "program": APPLY_PROGRAM,
+        "vault_uri": shlex.quote(secrets.vault_uri),
+        "identity_client_id": shlex.quote(secrets.identity_client_id),
+    }
 
 
 def _lines(content: bytes) -> list[str]:

@@ -21,10 +21,11 @@ COPIES = "/var/tmp"  # noqa: S108 - copied as the login user, kept through a reb
 
 @dataclass(frozen=True)
 class Scripts:
-    """One-line shell commands for one node, and the paths to which archive and pieces are copied before `apply`."""
+    """One-line shell commands for one node, and the paths to which archive and pieces are copied before `prepare`."""
 
     gate: str
     secrets: str
+    prepare: str
     apply: str
     archive_path: str
     piece_paths: Mapping[str, str]
@@ -47,7 +48,7 @@ def scripts(node: NodePlan, bundle: Bundle) -> Scripts:
         script = render(f"ssh/{name}.sh.j2", deadline_s=DEADLINES_S["cloud_init"], **values)
         return render("ssh/as-root.sh.j2", name=name, script=shlex.quote(script)).strip()
 
-    return Scripts(as_root("gate"), as_root("secrets"), as_root("apply"), copied, pieces)
+    return Scripts(as_root("gate"), as_root("secrets"), as_root("prepare"), as_root("apply"), copied, pieces)
 
 
 def stdin_of(secrets: Mapping[str, str]) -> str:

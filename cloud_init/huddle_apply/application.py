@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from typing import Any
@@ -47,6 +48,16 @@ class Application:
         """The bundle that last answered. The link may name one that never did: cut off between switch and answer."""
         good = files.read_json(self._paths.state).get("good")
         return good if isinstance(good, str) and (self._paths.bundles / good).is_dir() else None
+
+    def prepare(self) -> int:
+        """Bring everything that the bundle needs. Nothing that serves is touched; `run` then has little left to do."""
+        try:
+            with self._ledger.phase("bundle"):
+                bundle = self._open()
+            self._prepare(bundle)
+        except ApplyError as failure:
+            return self._failed(failure, switched=False)
+        return self._end(State.PREPARED, self._current, None, 0)
 
     def run(self) -> int:
         """Prepare beside what serves, switch, restart what changed, wait for answers; go back if they don't come."""
@@ -161,6 +172,9 @@ class Application:
             ledger.note(restarted=list(due.start), reloaded=list(due.reload))
         with ledger.phase("readiness"):
             readiness.wait(paths, bundle, ledger, bundle.deadline_s("readiness"))
+        if self._current is not None and not self._at_boot and readiness.WRAPPER in due.start:
+            with ledger.phase("rejoin"):  # the next node leaves when this command has ended
+                time.sleep(bundle.node.get("rejoin_s", 0))
 
     def _copies(self, bundle: Unpacked) -> Copies:
         return Copies.of(self._paths, bundle.model["directory"])

@@ -29,6 +29,7 @@ class State(StrEnum):
     """What became of a bundle."""
 
     APPLYING = "applying"
+    PREPARED = "prepared"
     SERVING = "serving"
     ROLLED_BACK = "rolled-back"
     FAILED = "failed"

@@ -2,6 +2,8 @@
 
     apply DIGEST [--vault-uri URI --identity-client-id ID]
                    stage, check, switch, restart what changed, wait for answers; go back if they don't come
+    apply DIGEST --prepare [...]
+                   only what can be done while the old bundle serves: packages, secrets, libraries, a copy of the model
     apply --boot   the same for the current bundle, with the copy of the model that lies here
     apply [DIGEST] --stage [--keep]
                    only make the newest copy of the model ready, for the current bundle or for that one;
@@ -49,7 +51,8 @@ def main(arguments: Sequence[str]) -> int:
         if digest is None:
             say("no bundle has been applied yet")
             return 0
-        return Application(paths, host, digest, _vault(options, paths), at_boot=options.boot).run()
+        application = Application(paths, host, digest, _vault(options, paths), at_boot=options.boot)
+        return application.prepare() if options.prepare else application.run()
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -57,6 +60,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("digest", nargs="?", help="the bundle's digest (64 hexadecimal digits)")
     parser.add_argument("--vault-uri", help="key vault that holds the node's secrets")
     parser.add_argument("--identity-client-id", help="client id of the managed identity that may read them")
+    parser.add_argument("--prepare", action="store_true", help="go no further than the old bundle serves")
     parser.add_argument("--boot", action="store_true", help="re-apply the current bundle")
     parser.add_argument("--stage", action="store_true", help="only stage the model files")
     parser.add_argument("--keep", action="store_true", help="with --stage: a whole copy that is served stays")

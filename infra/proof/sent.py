@@ -8,7 +8,7 @@ from plan.azure.model import AzurePlan
 
 
 def largest_bytes(plan: AzurePlan) -> int:
-    """Of the bundle's pieces and the apply; the vault's address and the identity's id change it by a few bytes."""
+    """Of the bundle's pieces and what prepares it. The vault's address and the identity's id change little."""
     bundle = artifacts.make(plan).bundle
-    apply = run_command.script(plan, plan.head, bundle, vault_uri="", identity_client_id="")
-    return max(len(script.encode()) for script in [apply, *map(run_command.piece_script, bundle.pieces)])
+    prepare = run_command.prepare_script(plan, plan.head, bundle, run_command.From("", ""))
+    return max(len(script.encode()) for script in [prepare, *map(run_command.piece_script, bundle.pieces)])

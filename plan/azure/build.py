@@ -8,7 +8,7 @@ from types import MappingProxyType
 from huddle.errors import Fault, InputError
 from plan import azure_time_zones as time_zones
 from plan.azure.gateway_build import gateway_plan
-from plan.azure.gateway_model import GatewayPlan
+from plan.azure.gateway_model import BREAKER_REST_S, GatewayPlan
 from plan.azure.model import AccessPlan, AzurePlan, ComputePlan, ModelStorePlan, NetworkPlan
 from plan.azure.names import Kind, Names, problem, stable_suffix
 from plan.azure.ports import platform_flows
@@ -75,6 +75,7 @@ def build(settings: AzureSettings, *, project: str, stack: str, bases: Mapping[s
         flows=flows,
         store=store,
         jupyter=settings.jupyter,
+        rejoin_s=BREAKER_REST_S,
         location=settings.location,
         tags=MappingProxyType(
             {

@@ -8,6 +8,9 @@ from plan.azure_facts import TierFacts
 from plan.model import ProductPlan
 from plan.vocabulary import GatewayInbound, PublicAccess
 
+BREAKER_REST_S = 30
+"""How long a pool sends nothing to a node that could not serve."""
+
 WRAPPER_API_PATH = "v1"
 """Where a node's wrapper offers the API."""
 DOMAIN = "azure-api.net"

@@ -204,6 +204,7 @@ RULES: tuple[Callable[[AzureSettings, Known], Findings], ...] = (
     _size,
     _model_store,
     service.models_on_nodes,
+    service.somebody_serves,
     service.ports_apart,
     _access,
     _tags,

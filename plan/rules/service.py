@@ -88,6 +88,24 @@ def models_on_nodes(settings: ServiceSettings, known: Known) -> Findings:
         )
 
 
+def somebody_serves(settings: ServiceSettings, known: Known) -> Findings:
+    """An update leaves nodes for every model that has several."""
+    away, placement = settings.serving.max_unavailable, known.placement(settings)
+    if settings.serving.topology is Topology.DISTRIBUTED:
+        if away > 1:
+            yield "serving.max_unavailable", f"{away} means nothing with 'distributed': its nodes switch together"
+        return
+    for name in settings.serving.models:
+        nodes = len(placement.nodes_of(name))
+        if away > 1 and away >= nodes:
+            allowed = "1" if nodes <= 2 else f"1 to {nodes - 1}"
+            yield (
+                "serving.max_unavailable",
+                f"{away} nodes away at once would leave nobody for {name}, which is on {nodes}; allowed: {allowed}",
+            )
+            return
+
+
 def ports_apart(settings: ServiceSettings, _: Known) -> Findings:
     """Every service has a port of its own, away from those that no setting moves."""
     own = {f"serving.ports.{key}": value for key, value in settings.serving.ports.model_dump().items()}

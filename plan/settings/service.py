@@ -44,6 +44,9 @@ class Serving(Section):
         Topology.REPLICAS,
         description="`replicas`: each node serves whole models; `distributed`: one model across all nodes.",
     )
+    max_unavailable: int = Field(
+        1, ge=1, description="Nodes that may be away at once while a new bundle is applied; the others serve."
+    )
     ports: Ports = Field(Ports(), description="Listening ports.")
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from cloud_init import user_data as render
 from cloud_init.bundle import Bundle, shipped_registry
-from cloud_init.delivery import run_command as apply
+from cloud_init.delivery import run_command
 from plan.azure.model import AzurePlan
 from plan.model import NodePlan
 from plan.vocabulary import Segment
@@ -45,12 +45,15 @@ class Node:
         """Deliver and apply a bundle as run commands do: what of its parts is new here comes first."""
         for piece in bundle.pieces:
             if self.brought.get(piece.name) != piece.digest:
-                done = self.shell.run_script(apply.piece_script(piece), timeout_s)
+                done = self.shell.run_script(run_command.piece_script(piece), timeout_s)
                 if done.code != 0:
                     return done
                 self.brought[piece.name] = piece.digest
-        script = apply.script(self.plan, self.of, bundle, VAULT_URI, CLIENT_ID)
-        return self.shell.run_script(script, timeout_s)
+        secrets = run_command.From(VAULT_URI, CLIENT_ID)
+        done = self.shell.run_script(run_command.prepare_script(self.plan, self.of, bundle, secrets), timeout_s)
+        if done.code != 0:
+            return done
+        return self.shell.run_script(run_command.apply_script(self.plan, self.of, bundle, secrets), timeout_s)
 
     def status(self) -> dict[str, Any]:
         """The node's status file, as any user reads it."""

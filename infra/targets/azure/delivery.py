@@ -10,9 +10,9 @@ from pathlib import Path
 import pulumi
 
 from cloud_init.bundle import Bundle
-from cloud_init.delivery import run_command as apply
+from cloud_init.delivery import run_command
 from cloud_init.delivery import ssh as over_ssh
-from components.gpu_node import GpuNode
+from components.gpu_node import GpuNode, Scripts
 from components.remote_node import RemoteNode, RemoteNodeArgs
 from components.secrets import Secrets
 from infra.engine.cache import cache_root
@@ -25,11 +25,16 @@ from plan.vocabulary import Delivery
 
 @dataclass(frozen=True)
 class Delivered:
-    """A node with how its bundle was taken, as the stack's outputs show it."""
+    """A node with how its bundle was taken, as the stack's outputs show it.
+
+    `applied`: what makes it serve. `served_before`: whether it may be serving while that is done.
+    """
 
     address: pulumi.Output[str]
     vm_id: pulumi.Output[str]
     status: pulumi.Output[str]
+    applied: pulumi.Resource | None
+    served_before: bool
 
 
 def node_secrets(config: pulumi.Config) -> dict[Secret, pulumi.Output[str] | None]:
@@ -40,29 +45,40 @@ def node_secrets(config: pulumi.Config) -> dict[Secret, pulumi.Output[str] | Non
     }
 
 
-def run_command_script(plan: AzurePlan, node: NodePlan, built: Bundle, secrets: Secrets) -> pulumi.Output[str] | None:
-    """The script that Azure runs, once the vault and the node's identity are known; None where SSH delivers."""
+def run_command_scripts(plan: AzurePlan, node: NodePlan, built: Bundle, secrets: Secrets) -> Scripts | None:
+    """The scripts that Azure runs, once the vault and the node's identity are known; None where SSH delivers."""
     if plan.access.delivery is Delivery.SSH:
         return None
-
-    def write(known: Sequence[str]) -> str:
-        vault_uri, client_id = known
-        return apply.script(plan, node, built, vault_uri=vault_uri, identity_client_id=client_id)
-
-    return pulumi.Output.all(secrets.vault_uri, secrets.node_identity_client_id).apply(write)
+    source = pulumi.Output.all(secrets.vault_uri, secrets.node_identity_client_id).apply(
+        lambda it: run_command.From(*it)
+    )
+    return Scripts(
+        prepare=source.apply(lambda known: run_command.prepare_script(plan, node, built, known)),
+        apply=source.apply(lambda known: run_command.apply_script(plan, node, built, known)),
+    )
 
 
 def part_scripts(plan: AzurePlan, built: Bundle) -> Mapping[str, str]:
     """The scripts that bring the bundle's parts to any node, by the pieces' names; none where SSH delivers."""
     if plan.access.delivery is Delivery.SSH:
         return {}
-    return {piece.name: apply.piece_script(piece) for piece in built.pieces}
+    return {piece.name: run_command.piece_script(piece) for piece in built.pieces}
 
 
-def deliver(plan: AzurePlan, node: NodePlan, vm: GpuNode, built: Bundle, after: Sequence[pulumi.Resource]) -> Delivered:
-    """Bring the bundle over SSH where the stack says so; a run command is part of its VM already."""
+def deliver(  # noqa: PLR0917
+    plan: AzurePlan,
+    node: NodePlan,
+    vm: GpuNode,
+    built: Bundle,
+    after: Sequence[pulumi.Resource],
+    turn_after: Sequence[pulumi.Resource],
+) -> Delivered:
+    """Bring the bundle over SSH where the stack says so; a run command is part of its VM already.
+
+    Over SSH nobody can be asked whether a node serves, so a new stack's nodes start one after the other, too.
+    """
     if plan.access.delivery is Delivery.RUN_COMMAND:
-        return Delivered(vm.address, vm.vm_id, vm.status)
+        return Delivered(vm.address, vm.vm_id, vm.status, vm.applied, vm.served_before)
     config = pulumi.Config(plan.project)
     over = RemoteNode(
         f"{node.name}-ssh",
@@ -78,9 +94,10 @@ def deliver(plan: AzurePlan, node: NodePlan, vm: GpuNode, built: Bundle, after: 
             bundle_digest=built.digest,
             secrets={secret.key: value for secret, value in node_secrets(config).items()},
             after=[vm.vm, *after],
+            turn_after=turn_after,
         ),
     )
-    return Delivered(vm.address, vm.vm_id, over.status)
+    return Delivered(vm.address, vm.vm_id, over.status, over.applied, served_before=True)
 
 
 def archive_file(built: Bundle, folder: Path | None = None) -> Path:

@@ -20,6 +20,7 @@ from components.network import Network, NetworkArgs
 from components.private_dns import PrivateDns, PrivateDnsArgs
 from components.scope import StackScope
 from components.secrets import Secrets, SecretsArgs
+from components.turns import Turns
 from infra.targets.azure import artifacts, delivery
 from infra.targets.azure.artifacts import Artifacts
 from infra.targets.azure.delivery import Delivered
@@ -27,7 +28,7 @@ from infra.targets.azure.outputs import stack_outputs
 from plan.azure.model import AzurePlan
 from plan.azure_network import PrivateLink
 from plan.secrets import Secret
-from plan.vocabulary import BastionSku, Segment
+from plan.vocabulary import BastionSku, Segment, Topology
 
 _GROUP_GOES = "3h"
 """A gateway's deletion takes up to an hour, and its link to a subnet can outlive it for longer."""
@@ -137,8 +138,12 @@ def _bastion(plan: AzurePlan, base: _Base) -> None:
 
 
 def _nodes(plan: AzurePlan, base: _Base, made: Artifacts) -> list[Delivered]:
-    """The GPU nodes, one after the other when they share a disk: Azure locks a disk while it attaches."""
+    """The GPU nodes, one after the other when they share a disk: Azure locks a disk while it attaches.
+
+    They take their bundle in turns; nodes that only serve together take it together.
+    """
     built = made.bundle
+    turns = Turns(None if plan.serving.topology is Topology.DISTRIBUTED else plan.serving.max_unavailable)
     vms: list[GpuNode] = []
     delivered: list[Delivered] = []
     needed = [base.network.ready, *base.secrets.ready, *base.store.ready]
@@ -154,16 +159,19 @@ def _nodes(plan: AzurePlan, base: _Base, made: Artifacts) -> list[Delivered]:
                 model_disk_id=base.store.disk_id,
                 model_disk_lun=plan.store.lun,
                 custom_data=made.custom_data[node.name],
-                apply_script=delivery.run_command_script(plan, node, built, base.secrets),
+                scripts=delivery.run_command_scripts(plan, node, built, base.secrets),
                 part_scripts=delivery.part_scripts(plan, built),
                 bundle_digest=built.digest,
                 secrets_version=base.secrets.version,
                 vm_after=vms[-1].vm if vms and base.store.disk_id is not None else None,
-                apply_after=needed,
+                prepare_after=needed,
+                turn_after=turns.before(),
             ),
         )
         vms.append(vm)
-        delivered.append(delivery.deliver(plan, node, vm, built, needed))
+        each = delivery.deliver(plan, node, vm, built, needed, turns.before())
+        turns.took(each.applied, served_before=each.served_before)
+        delivered.append(each)
     return delivered
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from cloud_init import bundle
 from cloud_init import user_data as render
-from cloud_init.delivery import run_command as apply
+from cloud_init.delivery import run_command
 from infra import program
 from plan.azure.model import AzurePlan
 from plan.model import NodePlan
@@ -54,9 +54,12 @@ def built(kind: str) -> bundle.Bundle:
     return bundle.build(plans()[kind])
 
 
+SECRETS = run_command.From(VAULT_URI, CLIENT_ID)
+
+
 def script(plan: AzurePlan, node: NodePlan, of: bundle.Bundle) -> str:
-    """The run-command script of a node."""
-    return apply.script(plan, node, of, vault_uri=VAULT_URI, identity_client_id=CLIENT_ID)
+    """The run-command script that brings a bundle to a node."""
+    return run_command.prepare_script(plan, node, of, SECRETS)
 
 
 def custom_data(number: int = 0, **changes: Any) -> str:

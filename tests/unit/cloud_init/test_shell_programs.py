@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cloud_init.delivery import run_command as apply
+from cloud_init.delivery import run_command
 from cloud_init.templating import text
 from tests.unit.cloud_init import rendered
 from tests.unit.cloud_init.rendered import KINDS, built, plans
@@ -35,25 +35,26 @@ def test_every_shell_program_of_a_bundle_passes_shellcheck(kind: str, tmp_path: 
 
 def _script(kind: str) -> dict[str, bytes]:
     plan = plans()[kind]
-    pieces = {f"{piece.name}.sh": apply.piece_script(piece).encode() for piece in built(kind).pieces}
-    return {"run-command.sh": rendered.script(plan, plan.nodes[0], built(kind)).encode(), **pieces}
+    node, bundle = plan.nodes[0], built(kind)
+    pieces = {f"{piece.name}.sh": run_command.piece_script(piece).encode() for piece in bundle.pieces}
+    apply = run_command.apply_script(plan, node, bundle, rendered.SECRETS)
+    return {"prepare.sh": rendered.script(plan, node, bundle).encode(), "apply.sh": apply.encode(), **pieces}
 
 
 def test_the_run_command_carries_the_archive_and_no_secret() -> None:
-    script = _script("dev")["run-command.sh"].decode()
+    script = _script("dev")["prepare.sh"].decode()
     body = re.search(r"<<'BASE85'\n(.*)\nBASE85\n", script, re.DOTALL)
     assert body
     assert sha256(base64.b85decode("".join(body[1].split()))).hexdigest() == built("dev").digest
-    last = script.splitlines()[-1]
-    assert last == (
-        f"exec /opt/huddle/bin/huddle-apply {built('dev').digest} --vault-uri {rendered.VAULT_URI} "
-        f"--identity-client-id {rendered.CLIENT_ID}"
-    )
+    program = f"exec /opt/huddle/bin/huddle-apply {built('dev').digest}"
+    source = f"--vault-uri {rendered.VAULT_URI} --identity-client-id {rendered.CLIENT_ID}"
+    assert script.splitlines()[-1] == f"{program} --prepare {source}"
+    assert _script("dev")["apply.sh"].decode().splitlines()[-1] == f"{program} {source}"
 
 
 def test_the_run_command_lays_the_archive_down_as_it_was(tmp_path: Path) -> None:
     """Run as it is, in another place, as far as the archive goes."""
-    script = _script("dev")["run-command.sh"].decode().replace("/var/lib/huddle/incoming", str(tmp_path))
+    script = _script("dev")["prepare.sh"].decode().replace("/var/lib/huddle/incoming", str(tmp_path))
     unpacking, waiting, _ = script.partition("if [ ! -e /run/cloud-init/")
     assert waiting, "the script goes on with what is not for this machine"
     subprocess.run(["bash"], input=unpacking, text=True, check=True)
@@ -64,11 +65,12 @@ def test_the_run_command_lays_the_archive_down_as_it_was(tmp_path: Path) -> None
 
 def test_values_in_the_run_command_are_quoted() -> None:
     plan = plans()["dev"]
-    script = apply.script(plan, plan.nodes[0], built("dev"), vault_uri="https://x/; reboot", identity_client_id="$(id)")
-    assert script.splitlines()[-1].endswith("--vault-uri 'https://x/; reboot' --identity-client-id '$(id)'")
+    for render in (run_command.prepare_script, run_command.apply_script):
+        script = render(plan, plan.nodes[0], built("dev"), run_command.From("https://x/; reboot", "$(id)"))
+        assert script.splitlines()[-1].endswith("--vault-uri 'https://x/; reboot' --identity-client-id '$(id)'")
 
 
-@pytest.mark.parametrize("template", ["apply/run-command.sh.j2", "ssh/gate.sh.j2"])
+@pytest.mark.parametrize("template", ["apply/run-command-prepare.sh.j2", "ssh/gate.sh.j2"])
 def test_a_machine_whose_day_0_failed_says_so_last(template: str) -> None:
     """Azure shows the end of stderr, and `infra` the end of that: the sentence must not stand before the log."""
     branch = text(template).partition("if [ ! -x {{ program }} ]; then\n")[2].partition("\nfi\n")[0]

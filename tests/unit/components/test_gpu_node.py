@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pulumi_azure_native import network
 
-from components.gpu_node import REPLACING_CHANGES, GpuNode, GpuNodeArgs
+from components.gpu_node import REPLACING_CHANGES, GpuNode, GpuNodeArgs, Scripts
 from plan.azure.model import AzurePlan
 from simulator.azure.sdk import schema
 from simulator.plugin.values import UNKNOWN
@@ -30,7 +30,8 @@ IDENTITY_ID = arm_id("Microsoft.ManagedIdentity/userAssignedIdentities", "nodes"
 DISK_ID = arm_id("Microsoft.Compute/disks", "models")
 CUSTOM_DATA = base64.b64encode(b"#cloud-config\n").decode()
 DIGEST = "1a2b3c4d5e6f7081" * 4
-SCRIPT = "#!/bin/bash\nexit 0\n"
+SCRIPT, PREPARE = "#!/bin/bash\nexit 0\n", "#!/bin/bash\n# prepare\n"
+SCRIPTS = Scripts(PREPARE, SCRIPT)
 PARTS = {"package": "#!/bin/bash\n# package\n", "package-2": "#!/bin/bash\n# more\n", "installer": "#!/bin/bash\n"}
 
 
@@ -54,11 +55,11 @@ def build(built: AzurePlan, preview: bool = False, *, disk: str | None = DISK_ID
                 "model_disk_id": disk,
                 "model_disk_lun": built.store.lun,
                 "custom_data": CUSTOM_DATA,
-                "apply_script": SCRIPT,
+                "scripts": SCRIPTS,
                 "part_scripts": PARTS,
                 "bundle_digest": DIGEST,
                 "vm_after": nodes[-1].vm if nodes else None,
-                "apply_after": [needed()] if not nodes else [],
+                "prepare_after": [needed()] if not nodes else [],
                 **changes,
             }
             nodes.append(GpuNode(node.name, GpuNodeArgs(**args)))
@@ -247,7 +248,7 @@ def test_each_command_asks_for_its_own_last_run(preview: bool) -> None:
     asked = [arguments for token, arguments in dev(preview).calls if token == f"compute:get{APPLY.split(':')[1]}"]
     group = plan().names.resource_group
     assert {(one["resourceGroupName"], one["expand"]) for one in asked} == {(group, "instanceView")}
-    commands = {f"huddle-{name}" for name in (*PARTS, "apply")}
+    commands = {f"huddle-{name}" for name in (*PARTS, "prepare", "apply")}
     nodes = {node.name for node in plan().nodes}
     assert {(one["vmName"], one["runCommandName"]) for one in asked} == set(product(nodes, commands))
 
@@ -260,7 +261,7 @@ def test_pulumi_waits_longer_than_a_script_may_run() -> None:
 
 def test_each_piece_of_a_part_is_brought_beside_the_others_and_before_the_bundle(preview: bool) -> None:
     recording = dev(preview)
-    apply, machine = recording.one(APPLY, "node-1-apply"), vm(recording)
+    prepare, machine = recording.one(APPLY, "node-1-prepare"), vm(recording)
     pieces = {name: recording.one(APPLY, f"node-1-{name}") for name in PARTS}
     for name, piece in pieces.items():
         assert (piece["vmName"], piece["runCommandName"]) == ("huddleai-h100-node-1", f"huddle-{name}")
@@ -269,24 +270,26 @@ def test_each_piece_of_a_part_is_brought_beside_the_others_and_before_the_bundle
         assert piece.deleted_with == machine.urn
         assert piece.property_dependencies("tags") == {machine.urn}
         assert recording.waits_for(piece, machine)
-        assert recording.waits_for(apply, piece)
+        assert recording.waits_for(prepare, piece)
         assert not any(recording.waits_for(piece, other) for other in pieces.values())
         assert not recording.waits_for(piece, recording.one("network:RouteTable"))
 
 
 def test_a_prompts_change_sends_the_bundle_and_no_part() -> None:
     """Azure runs a command again when its settings differ, tags apart; a part that is there need not come again."""
-    after = build(plan(), apply_script="#!/bin/bash\n# another\n", bundle_digest="0" * 64)
+    other = Scripts("#!/bin/bash\n# another\n", "#!/bin/bash\n# its digest\n")
+    after = build(plan(), scripts=other, bundle_digest="0" * 64)
     before = {one.urn: one.plain for one in dev().of(APPLY)}
     changed = [now.name for now in after.of(APPLY) if now.plain != before[now.urn]]
-    assert sorted(changed) == [f"{node.name}-apply" for node in plan().nodes]
+    assert set(changed) == {f"{node.name}-{name}" for node in plan().nodes for name in ("prepare", "apply")}
 
 
 def test_the_command_waits_for_its_vm_and_for_what_the_script_needs() -> None:
     recording = dev()
-    command, other = recording.one(APPLY, "node-1-apply"), recording.one("network:RouteTable")
-    assert recording.waits_for(command, vm(recording))
-    assert recording.waits_for(command, other)
+    prepare, other = recording.one(APPLY, "node-1-prepare"), recording.one("network:RouteTable")
+    assert recording.waits_for(prepare, vm(recording))
+    assert recording.waits_for(prepare, other)
+    assert recording.waits_for(recording.one(APPLY, "node-1-apply"), prepare)
     assert not recording.waits_for(vm(recording), other)
 
 
@@ -339,7 +342,7 @@ def test_a_new_bundle_touches_run_commands_only(digest: str) -> None:
     def others(recording: Recording) -> dict[str, dict[str, Any]]:
         return {item.urn: item.plain for item in recording.resources if item.type != f"azure-native:{APPLY}"}
 
-    after = build(plan(), apply_script=f"#!/bin/bash\n# {digest}\n", bundle_digest=digest)
+    after = build(plan(), scripts=Scripts(f"#!/bin/bash\n# {digest}\n", SCRIPT), bundle_digest=digest)
     assert others(after) == others(dev())
     applied = [command for command in after.of(APPLY) if command.name.endswith("-apply")]
     assert [command["tags.bundle"] for command in applied] == [digest] * 2

@@ -56,7 +56,7 @@ def of_node(recording: Recording, kind: str, node: int = 1) -> dict[str, Recorde
 
 def test_each_node_has_one_gate_its_copies_and_no_run_command(recording: Recording) -> None:
     for node in (1, 2):
-        assert set(of_node(recording, COMMAND, node)) == {"gate", "secrets", "apply"}
+        assert set(of_node(recording, COMMAND, node)) == {"gate", "secrets", "prepare", "apply"}
         assert set(of_node(recording, COPY, node)) == {"bundle", *(piece.name for piece in built("dev").pieces)}
     assert not [one for one in recording.resources if RUN_COMMAND in one.type]
 
@@ -64,10 +64,10 @@ def test_each_node_has_one_gate_its_copies_and_no_run_command(recording: Recordi
 def test_only_the_gate_dials_without_end_and_under_a_deadline() -> None:
     commands = of_node(recording_of(False), COMMAND)
     limits = {name: reveal(one.inputs["connection"])["dialErrorLimit"] for name, one in commands.items()}
-    assert limits == {"gate": -1, "secrets": 10, "apply": 10}
+    assert limits == {"gate": -1, "secrets": 10, "prepare": 10, "apply": 10}
     assert commands["gate"].request.customTimeouts.create == "30m"
     assert "hostKey" not in reveal(commands["gate"].inputs["connection"])
-    for name in ("secrets", "apply"):
+    for name in ("secrets", "prepare", "apply"):
         assert "hostKey" in reveal(commands[name].inputs["connection"])
 
 
@@ -77,6 +77,7 @@ def test_secrets_are_on_stdin_only_and_are_never_logged(recording: Recording) ->
     assert {name: one.inputs["logging"] for name, one in commands.items()} == {
         "gate": "none",
         "secrets": "none",
+        "prepare": "stderr",
         "apply": "stderr",
     }
     assert isinstance(commands["secrets"].inputs["stdin"], Secret)
@@ -104,16 +105,24 @@ def test_apply_runs_again_for_another_machine_bundle_or_secret_and_for_no_other_
 def test_parts_are_copied_once_for_a_machine_and_the_bundle_waits_for_them(recording: Recording) -> None:
     built, copies = bundle.build(plan()), of_node(recording, COPY)
     assert set(copies) == {"bundle", *(piece.name for piece in built.pieces)}
-    apply, gate = (of_node(recording, COMMAND)[name] for name in ("apply", "gate"))
+    apply, prepare, gate = (of_node(recording, COMMAND)[name] for name in ("apply", "prepare", "gate"))
     for piece in built.pieces:
         copy = copies[piece.name]
         assert piece.digest in copy.inputs["remotePath"]
         assert copy.inputs["triggers"] == gate.inputs["triggers"], (
             "another machine gets it again, another bundle does not"
         )
-        assert f"/opt/huddle/parts/{piece.relative}" in apply.inputs["create"]
+        assert f"/opt/huddle/parts/{piece.relative}" in prepare.inputs["create"]
         assert recording.waits_for(copy, gate)
-        assert recording.waits_for(apply, copy)
+        assert recording.waits_for(prepare, copy)
+    assert recording.waits_for(apply, prepare)
+
+
+def test_each_node_prepares_at_once_and_applies_in_its_turn(recording: Recording) -> None:
+    first, second = (of_node(recording, COMMAND, number) for number in (1, 2))
+    assert recording.waits_for(second["apply"], first["apply"])
+    assert not recording.waits_for(second["prepare"], first["apply"])
+    assert not recording.waits_for(first["apply"], second["apply"])
 
 
 def test_the_archive_outlives_the_program_and_is_written_once(tmp_path: Any) -> None:

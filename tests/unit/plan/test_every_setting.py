@@ -136,6 +136,7 @@ NOT_ALONE: Mapping[str, str] = {
     "target": "azure is the only one; it chooses which program runs",
     "network.reserved_ranges": "what the VNet must not overlap: rules read it",
     "nodes.quota_vcpus": "what was granted: rules and preflight read it",
+    "serving.max_unavailable": "which node waits for which: tests/unit/components/test_turns.py",
     "serving.topology": "the planner allows one for each model, size and count of nodes, so it never changes alone",
 }
 """Settings that make nothing by themselves, each with the reason."""

@@ -18,7 +18,7 @@ PIECES = {"/var/tmp/huddle-package-1a2b": "/opt/huddle/parts/package/1a2b"}
 VALUES = {"pieces": PIECES, "program": "/opt/huddle/bin/huddle-apply", "copied": "/tmp/x", "deadline_s": 480}
 
 
-@pytest.mark.parametrize("name", ["gate", "secrets", "apply"])
+@pytest.mark.parametrize("name", ["gate", "secrets", "prepare", "apply"])
 def test_shellcheck_finds_nothing(name: str) -> None:
     text = render(f"ssh/{name}.sh.j2", node=NODE, bundle=built("dev"), folder="/etc/huddle/credentials", **VALUES)
     done = subprocess.run(["shellcheck", "--shell=bash", "-"], input=text, capture_output=True, text=True, check=False)
@@ -27,12 +27,13 @@ def test_shellcheck_finds_nothing(name: str) -> None:
 
 def test_each_command_is_one_line_of_a_shell_that_becomes_root_and_knows_the_connection() -> None:
     scripts = over_ssh.scripts(NODE, built("dev"))
-    for command in (scripts.gate, scripts.secrets, scripts.apply):
+    for command in (scripts.gate, scripts.secrets, scripts.prepare, scripts.apply):
         first = command.partition("\n")[0]
         assert first.startswith('sudo=; [ "$(id -u)" -eq 0 ] || sudo="sudo -n"; exec $sudo env SSH_CONNECTION=')
         assert subprocess.run(["bash", "-n", "-c", command], check=False).returncode == 0
     assert built("dev").digest in scripts.archive_path
-    assert built("dev").digest in scripts.apply
+    assert f"{built('dev').digest} --prepare" in scripts.prepare
+    assert built("dev").digest in scripts.apply and "--prepare" not in scripts.apply
 
 
 def test_a_reboot_leaves_what_was_copied() -> None:

@@ -32,5 +32,10 @@ class Secret(Enum):
         """Its name in Key Vault and API Management: Key Vault's names have hyphens only."""
         return self.key.replace("_", "-")
 
+    @property
+    def keeps_previous(self) -> bool:
+        """Whether a node takes the one before it, too, until the next: the gateway learns of a new key last."""
+        return self is Secret.BACKEND_KEY
+
 
 NODE_SECRETS = tuple(secret for secret in Secret if secret.on_nodes)

@@ -64,7 +64,12 @@ def node(plan: FleetPlan, one: NodePlan, services: Sequence[dict[str, Any]]) -> 
         "enable": ["mnt-nvme.mount", "huddle-workspace.service", disks.model_mount(plan)],
         "services": list(services),
         "credentials": {
-            secret.key: {"secret": secret.vault_name, "required": secret.required} for secret in NODE_SECRETS
+            secret.key: {
+                "secret": secret.vault_name,
+                "required": secret.required,
+                "keeps_previous": secret.keeps_previous,
+            }
+            for secret in NODE_SECRETS
         },
         "store": _store(plan),
         "versions": {name: getattr(versions.load().engine, name) for name in ("vllm", "torch", "ray")},

@@ -14,6 +14,7 @@ from cloud_init.huddle_apply.paths import NodePaths
 from cloud_init.templating import render
 from cloud_init.user_data import APPLY_PROGRAM
 from plan.model import NodePlan
+from plan.secrets import NODE_SECRETS
 
 CREDENTIALS = "/etc/huddle/credentials"
 COPIES = "/var/tmp"  # noqa: S108 - copied as the login user, kept through a reboot; its digest is checked before use
@@ -40,6 +41,7 @@ def scripts(node: NodePlan, bundle: Bundle) -> Scripts:
         "bundle": bundle,
         "program": APPLY_PROGRAM,
         "folder": CREDENTIALS,
+        "keep_previous": [secret.key for secret in NODE_SECRETS if secret.keeps_previous],
         "copied": copied,
         "pieces": {pieces[piece.name]: NodePaths(Path("/")).parts / piece.relative for piece in bundle.pieces},
     }

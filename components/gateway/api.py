@@ -18,7 +18,7 @@ from plan.azure.gateway_model import GatewayPlan
 
 @dataclass(frozen=True)
 class ApiArgs:
-    """`backend_key` is a secret. `after`: what must be written before."""
+    """`backend_key` is a secret; `key_after`: nodes that must take it first. `after`: what must be written before."""
 
     scope: StackScope
     service_name: pulumi.Input[str]
@@ -26,6 +26,7 @@ class ApiArgs:
     policy: str
     backend_key: pulumi.Input[str]
     after: Sequence[pulumi.Resource]
+    key_after: Sequence[pulumi.Resource] = ()
 
 
 class Api(pulumi.ComponentResource):
@@ -47,7 +48,9 @@ class Api(pulumi.ComponentResource):
                 # By value: API Management keeps it encrypted, and a rotated key is here with the same `up`.
                 value=pulumi.Output.secret(args.backend_key),
                 secret=True,
-                opts=chain.link(self),
+                opts=pulumi.ResourceOptions.merge(
+                    chain.link(self), pulumi.ResourceOptions(depends_on=list(args.key_after))
+                ),
             )
         )
         api = chain.add(

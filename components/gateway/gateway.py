@@ -24,7 +24,8 @@ class GatewayArgs:
     """The plan's gateway, and what other components made for it.
 
     `insights_connection_string` and `backend_key` are secrets. `subnet_id` is None for a service that is there already.
-    `endpoint_after`: other private endpoints, since Azure changes one child of a VNet at a time.
+    `endpoint_after`: other private endpoints, since Azure changes one child of a VNet at a time. `key_after`: nodes
+    that serve, which must take another backend key before the gateway shows it.
     """
 
     scope: StackScope
@@ -37,6 +38,7 @@ class GatewayArgs:
     endpoint_subnet_id: pulumi.Input[str]
     gateway_zone_id: pulumi.Input[str] | None
     endpoint_after: Sequence[pulumi.Resource]
+    key_after: Sequence[pulumi.Resource] = ()
 
 
 class Gateway(pulumi.ComponentResource):
@@ -86,6 +88,7 @@ class Gateway(pulumi.ComponentResource):
                 policy=policies.api_policy(gateway),
                 backend_key=args.backend_key,
                 after=backends.tail,
+                key_after=args.key_after,
             ),
             entities,
         )

@@ -39,7 +39,7 @@ def chat(node: Node, model: str, options: str, **fields: Any) -> str:
     """What curl says of a chat with the node's own key."""
     address = f"http://{node.of.address}:{node.plan.serving.wrapper_port}/v1/chat/completions"
     body = {"model": model, "max_tokens": 1, "messages": [{"role": "user", "content": "x"}], **fields}
-    key = '"X-Backend-Key: $(cat /etc/huddle/credentials/backend_key)"'
+    key = '"X-Backend-Key: $(head -n 1 /etc/huddle/credentials/backend_key)"'
     asked = f"curl -sS -m 60 {options} -H {key} -H 'Content-Type: application/json' -d @- {address}"
     return node.shell.out(asked, stdin=json.dumps(body))
 

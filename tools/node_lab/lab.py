@@ -70,7 +70,7 @@ class Node:
             {"model": model, "messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 4}
         )
         url = f"http://{self.of.address}:{self.plan.serving.wrapper_port}/v1/chat/completions"
-        key = '"X-Backend-Key: $(cat /etc/huddle/credentials/backend_key)"'
+        key = '"X-Backend-Key: $(head -n 1 /etc/huddle/credentials/backend_key)"'
         command = f"curl -sS -m 20 -w '\\n%{{http_code}}' -H {key} -H 'Content-Type: application/json' -d @- {url}"
         return self.shell.run(command, stdin=question, timeout_s=timeout_s)
 

@@ -65,11 +65,31 @@ def fetch(paths: NodePaths, secrets: Mapping[str, Any], vault: Vault | None, led
         files.write(path, b"", 0o600)  # LoadCredential= wants a file
 
 
+def with_previous(value: str, known: str) -> str:
+    """A key and, on a line of its own, the one before it: who shows the key learns of the new one last.
+
+    The same key again changes nothing. `cloud_init/templates/ssh/secrets.sh.j2` does the same.
+    """
+    previous = known.partition("\n")[0]
+    if previous == value:
+        return known
+    return f"{value}\n{previous}" if previous else value
+
+
+def newest(paths: NodePaths, name: str) -> str:
+    """The key that counts, of a credential that holds the one before it, too."""
+    return _known(paths.credentials / name).partition("\n")[0].strip()
+
+
 def generate(paths: NodePaths, name: str) -> None:
     """Make a secret of the node's own, once. Without a line's end: JupyterLab takes its token's file as it is."""
     path = paths.credentials / name
     known = path.read_text(encoding="utf-8").strip() if path.is_file() else random.token_hex(_GENERATED_BYTES)
     files.write(path, known.encode(), 0o600)
+
+
+def _known(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
 def _from_vault(paths: NodePaths, secrets: Mapping[str, Any], vault: Vault, ledger: Ledger, deadline_s: float) -> None:
@@ -83,7 +103,10 @@ def _from_vault(paths: NodePaths, secrets: Mapping[str, Any], vault: Vault, ledg
                 value = _secret(vault, secret["secret"], token)
                 if value is None and secret["required"]:
                     raise ApplyError(f"{vault.uri} has no secret {secret['secret']}")
-                files.write(paths.credentials / name, (value or "").encode(), 0o600)
+                content = value or ""
+                if secret.get("keeps_previous"):
+                    content = with_previous(content, _known(paths.credentials / name))
+                files.write(paths.credentials / name, content.encode(), 0o600)
                 del missing[name]
         except _NotYetError as problem:
             if time.monotonic() < end:

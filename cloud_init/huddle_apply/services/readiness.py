@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ..failure import ApplyError
+from ..installed import credentials
 from ..ledger import Ledger, say
 from ..machine import commands, systemd
 from ..machine.systemd import UnitState
@@ -135,7 +136,7 @@ def _answer_problem(paths: NodePaths, wrapper: str, answer: Mapping[str, Any]) -
     """Ask one served name for a few tokens. A wrong prompt may be one that is just being reloaded: asked again."""
     name = answer["model"]
     question = QUESTIONS[answer.get("route", "chat")]  # (a bundle of before, to go back to, names none)
-    key = (paths.credentials / "backend_key").read_text(encoding="utf-8").strip()
+    key = credentials.newest(paths, "backend_key")
     request = urllib.request.Request(  # noqa: S310 - the node's own address
         f"{wrapper}{question.path}",
         data=json.dumps({"model": name, **question.body}).encode(),

@@ -55,8 +55,9 @@ def deploy(plan: AzurePlan) -> None:
     made = artifacts.make(plan)
     base = _base(plan)
     _bastion(plan, base)
-    nodes = _nodes(plan, base, made)
-    gateway = _gateway(plan, base)
+    turns = Turns(None if plan.serving.topology is Topology.DISTRIBUTED else plan.serving.max_unavailable)
+    nodes = _nodes(plan, base, made, turns)
+    gateway = _gateway(plan, base, turns)
     _subscription_keys(plan, base, gateway)
     _alerts(plan, base)
     for key, value in stack_outputs(plan, gateway, nodes, made.bundle.digest, base.network.nat_address).items():
@@ -137,13 +138,12 @@ def _bastion(plan: AzurePlan, base: _Base) -> None:
     )
 
 
-def _nodes(plan: AzurePlan, base: _Base, made: Artifacts) -> list[Delivered]:
+def _nodes(plan: AzurePlan, base: _Base, made: Artifacts, turns: Turns) -> list[Delivered]:
     """The GPU nodes, one after the other when they share a disk: Azure locks a disk while it attaches.
 
     They take their bundle in turns; nodes that only serve together take it together.
     """
     built = made.bundle
-    turns = Turns(None if plan.serving.topology is Topology.DISTRIBUTED else plan.serving.max_unavailable)
     vms: list[GpuNode] = []
     delivered: list[Delivered] = []
     needed = [base.network.ready, *base.secrets.ready, *base.store.ready]
@@ -175,7 +175,7 @@ def _nodes(plan: AzurePlan, base: _Base, made: Artifacts) -> list[Delivered]:
     return delivered
 
 
-def _gateway(plan: AzurePlan, base: _Base) -> Gateway:
+def _gateway(plan: AzurePlan, base: _Base, turns: Turns) -> Gateway:
     return Gateway(
         "gateway",
         GatewayArgs(
@@ -189,6 +189,7 @@ def _gateway(plan: AzurePlan, base: _Base) -> Gateway:
             endpoint_subnet_id=base.network.subnet_ids[Segment.ENDPOINTS],
             gateway_zone_id=base.zone_ids.get(PrivateLink.GATEWAY),
             endpoint_after=[*base.secrets.ready, *base.store.ready],
+            key_after=turns.serving,
         ),
     )
 

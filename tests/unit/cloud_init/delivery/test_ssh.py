@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cloud_init.delivery import ssh as over_ssh
+from cloud_init.huddle_apply.installed import credentials
 from cloud_init.templating import render
 from tests.unit.cloud_init.rendered import built, plans
 
@@ -20,7 +22,9 @@ VALUES = {"pieces": PIECES, "program": "/opt/huddle/bin/huddle-apply", "copied":
 
 @pytest.mark.parametrize("name", ["gate", "secrets", "prepare", "apply"])
 def test_shellcheck_finds_nothing(name: str) -> None:
-    text = render(f"ssh/{name}.sh.j2", node=NODE, bundle=built("dev"), folder="/etc/huddle/credentials", **VALUES)
+    text = render(
+        f"ssh/{name}.sh.j2", node=NODE, bundle=built("dev"), folder="/etc/x", keep_previous=["backend_key"], **VALUES
+    )
     done = subprocess.run(["shellcheck", "--shell=bash", "-"], input=text, capture_output=True, text=True, check=False)
     assert done.stdout == ""
 
@@ -52,7 +56,8 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
 def test_any_secret_arrives_as_it_was_and_for_root_only(tmp_path: Path, secrets: dict[str, str]) -> None:
     folder = tmp_path / "credentials"
-    script = render("ssh/secrets.sh.j2", folder=folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    script = render("ssh/secrets.sh.j2", folder=folder, keep_previous=["backend_key"])
     done = subprocess.run(
         ["bash", "-c", script], input=over_ssh.stdin_of(secrets), capture_output=True, text=True, check=True
     )
@@ -60,3 +65,15 @@ def test_any_secret_arrives_as_it_was_and_for_root_only(tmp_path: Path, secrets:
     for name, value in secrets.items():
         assert (folder / name).read_bytes() == value.encode()
         assert (folder / name).stat().st_mode & 0o777 == 0o600
+
+
+def test_the_key_before_counts_until_the_next_as_on_a_node_that_asks_a_vault(tmp_path: Path) -> None:
+    script = render("ssh/secrets.sh.j2", folder=tmp_path, keep_previous=["backend_key"])
+    known = ""
+    for value in ("first", "first", "second", "second", "third", "two words", "third"):
+        given = over_ssh.stdin_of({"backend_key": value, "ray_token": value})
+        subprocess.run(["bash", "-c", script], input=given, text=True, check=True)
+        known = credentials.with_previous(value, known)
+        assert (tmp_path / "backend_key").read_text(encoding="utf-8") == known
+        assert (tmp_path / "ray_token").read_text(encoding="utf-8") == value
+        assert {path.name for path in tmp_path.iterdir()} == {"backend_key", "ray_token"}

@@ -21,7 +21,7 @@ from cloud_init.huddle_apply.paths import NodePaths
 CLIENT_ID = "11111111-2222-3333-4444-555555555555"
 TOKEN = "canary-access-token"
 WANTED = {
-    "backend_key": {"secret": "backend-key", "required": True},
+    "backend_key": {"secret": "backend-key", "required": True, "keeps_previous": True},
     "model_hub_token": {"secret": "model-hub-token", "required": False},
 }
 
@@ -99,6 +99,29 @@ def test_secrets_arrive_in_files_for_root_only(paths: NodePaths, azure: Azure) -
     assert {path.stat().st_mode & 0o777 for path in paths.credentials.iterdir()} == {0o600}
 
 
+def test_the_key_before_counts_until_the_next(paths: NodePaths, azure: Azure) -> None:
+    file = paths.credentials / "backend_key"
+    for value, expected in (
+        ("first", "first"),
+        ("first", "first"),
+        ("second", "second\nfirst"),
+        ("second", "second\nfirst"),
+        ("third", "third\nsecond"),
+        ("second", "second\nthird"),
+    ):
+        azure.secrets["backend-key"] = value
+        fetch(paths, azure)
+        assert file.read_text(encoding="utf-8") == expected
+        assert credentials.newest(paths, "backend_key") == value
+
+
+def test_no_other_secret_stays(paths: NodePaths, azure: Azure) -> None:
+    fetch(paths, azure)
+    azure.secrets["model-hub-token"] = "another"
+    fetch(paths, azure)
+    assert (paths.credentials / "model_hub_token").read_text(encoding="utf-8") == "another"
+
+
 def test_an_optional_secret_may_be_absent(paths: NodePaths, azure: Azure) -> None:
     del azure.secrets["model-hub-token"]
     fetch(paths, azure)
@@ -136,7 +159,7 @@ def test_a_changed_secret_replaces_the_file(paths: NodePaths, azure: Azure) -> N
     fetch(paths, azure)
     azure.secrets["backend-key"] = "canary-next"
     fetch(paths, azure)
-    assert (paths.credentials / "backend_key").read_text(encoding="utf-8") == "canary-next"
+    assert credentials.newest(paths, "backend_key") == "canary-next"
 
 
 def test_where_no_vault_is_named_the_files_must_be_there(paths: NodePaths) -> None:

@@ -280,7 +280,8 @@ class Application:
                 shutil.rmtree(path, ignore_errors=True)
 
     def _end(self, state: State, serving: str | None, reason: str | None, code: int, log: str = "") -> int:
-        if not self._at_boot:  # at boot a command may be running, and this restarts the agent that runs it
+        # This restarts the agent that runs commands: at boot one may be running, and one follows what is prepared.
+        if not (self._at_boot or state is State.PREPARED):
             vm_agent.look_often(self._paths, self._ledger)
         self._ledger.note(weights=self._weights(serving) if serving else None)
         return self._ledger.end(state, serving, reason, code, log=log)

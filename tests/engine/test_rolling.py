@@ -1,4 +1,4 @@
-"""An update reaches one node after the other, and the gateway's key last. The tests run in order and share one stack."""
+"""An update reaches one node after the other, the gateway's key comes last. The tests run in order on one stack."""
 
 from __future__ import annotations
 

@@ -77,6 +77,54 @@ def test_first_bundle_serves(node: FakeNode, capsys: pytest.CaptureFixture[str])
     assert (node.paths.current / "site/huddle/cli.py").is_file()
 
 
+def test_a_new_node_prepares_and_then_applies(node: FakeNode) -> None:
+    bundle = deliver(node.port)
+    assert apply(node, bundle, "--prepare") == 0
+    status = node.status()
+    assert (status["state"], status["bundle"], status["wanted"]) == ("prepared", None, bundle.digest)
+    assert node.calls("start", "stop", "reload") == [] and node.serving() is None and node.requests == []
+    assert {"libraries", "staging"} <= {phase["name"] for phase in status["phases"]}
+    assert apply(node, bundle) == 0
+    assert node.status()["state"] == "serving"
+
+
+def test_what_serves_is_not_touched_while_another_bundle_is_prepared(node: FakeNode) -> None:
+    before = deliver(node.port)
+    apply(node, before)
+    node.calls()
+    after = engine_changed(node.port)
+    assert apply(node, after, "--prepare") == 0
+    assert node.calls("stop", "start", "reload", "daemon-reload", "enable") == []
+    status = node.status()
+    assert (status["state"], status["bundle"], node.serving()) == ("prepared", before.digest, before.digest)
+    assert apply(node, after) == 0
+    assert node.serving() == after.digest
+
+
+def test_what_cannot_be_prepared_says_what_serves(node: FakeNode, capsys: pytest.CaptureFixture[str]) -> None:
+    before = deliver(node.port)
+    apply(node, before)
+    (node.paths.credentials / "ray_token").unlink()
+    assert apply(node, engine_changed(node.port), "--prepare") == 1
+    status = node.status()
+    assert (status["state"], status["failed_phase"], node.serving()) == ("failed", "credentials", before.digest)
+    assert f"bundle {before.digest[:12]} serves as before" in capsys.readouterr().err
+
+
+def test_a_node_that_was_away_waits_until_it_is_asked_again(node: FakeNode) -> None:
+    """The next node leaves when this one's command has ended."""
+
+    def rejoined() -> list[float]:
+        return [phase["seconds"] for phase in node.status()["phases"] if phase["name"] == "rejoin"]
+
+    apply(node, deliver(node.port, rejoin_s=0.3))
+    assert rejoined() == [], "nobody waits for a first start"
+    assert apply(node, engine_changed(node.port, rejoin_s=0.3)) == 0
+    assert rejoined()[0] >= 0.3
+    assert apply(node, engine_changed(node.port, rejoin_s=0.3)) == 0
+    assert rejoined() == [], "it was not away"
+
+
 def test_second_run_changes_nothing(node: FakeNode) -> None:
     bundle = deliver(node.port)
     apply(node, bundle)

@@ -38,6 +38,14 @@ def test_a_failed_apply_is_told_soon_as_well(node: FakeNode) -> None:
     assert len(node.calls("--collect")) == 1
 
 
+def test_after_what_is_prepared_a_command_follows_that_a_restart_would_end(node: FakeNode) -> None:
+    have_agent(node)
+    bundle = deliver(node.port)
+    assert apply(node, bundle, "--prepare") == 0
+    assert node.paths.agent_configuration.read_text() == IMAGE
+    assert node.calls("--collect") == []
+
+
 def test_at_boot_the_agent_is_left_alone(node: FakeNode) -> None:
     bundle = deliver(node.port)
     apply(node, bundle)

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from huddle import planner, shapes
 from huddle.errors import Fault, InputError
+from huddle.planner import speed
 from huddle.registry import Model, Registry
 from plan.model import EnginePlan, FleetPlan, Hardware
 from plan.vocabulary import Topology
@@ -62,7 +63,8 @@ def with_engines(plan: P, registry: Registry, file: str) -> P:
                     f"allowed here: {Topology.REPLICAS}",
                 )
             )
-        engines.append(EnginePlan(base, fit.layout.tensor, fit.layout.pipeline))
+        start_s = round(speed.start_s(fit.shape, fit.layout, cold=True))
+        engines.append(EnginePlan(base, fit.layout.tensor, fit.layout.pipeline, start_s))
     if faults:
         raise InputError(*faults)
     return replace(plan, serving=replace(plan.serving, engines=tuple(engines)))

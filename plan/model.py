@@ -87,11 +87,15 @@ class ServedModel:
 
 @dataclass(frozen=True)
 class EnginePlan:
-    """How the engine of a base model is laid out: GPUs that split each layer, and groups of layers in a row."""
+    """How the engine of a base model is laid out: GPUs that split each layer, and groups of layers in a row.
+
+    `cold_start_s`: from its start to its first answer with empty caches, by the planner; None where it knows nothing.
+    """
 
     base: str
     tensor_parallel: int
     pipeline_parallel: int
+    cold_start_s: int | None = None
 
 
 @dataclass(frozen=True)

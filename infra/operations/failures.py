@@ -12,7 +12,7 @@ from plan.azure.model import AzurePlan
 LOG_TAIL = 400
 """Characters of a node's log that a sentence may carry."""
 _STATUS = "/var/lib/huddle/status.json"
-_STREAMS = "/var/lib/waagent/run-command-handler/download/huddle-apply/*/std*"
+_STREAMS = "/var/lib/waagent/run-command-handler/download/huddle-{prepare,apply}/*/std*"
 """Where the handler keeps all that a command said (docs/facts/azure.md#a-run-commands-failure)."""
 
 

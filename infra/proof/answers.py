@@ -18,7 +18,7 @@ from plan.azure.model import AzurePlan
 from plan.azure_facts import VM_SIZES
 
 SMALLEST_H100 = "Standard_NC40ads_H100_v5"
-APPLY_COMMAND = "huddle-apply"
+PREPARE_COMMAND, APPLY_COMMAND = "huddle-prepare", "huddle-apply"
 WEB = "microsoft.web"
 _CREDENTIALS = re.compile(r"\bcredentials (done|failed) in ([\d.]+) s")
 _PERIOD = re.compile(r"^agent period: (\d*)$", re.MULTILINE)
@@ -142,10 +142,10 @@ def _agent(_: AzurePlan, seen: Evidence) -> Judged:
 
 
 def _role(_: AzurePlan, seen: Evidence) -> Judged:
-    apply = known(seen.commands).get(APPLY_COMMAND)
-    found = _CREDENTIALS.search(str(_view(apply).get("output") or "")) if apply else None
+    prepare = known(seen.commands).get(PREPARE_COMMAND)
+    found = _CREDENTIALS.search(str(_view(prepare).get("output") or "")) if prepare else None
     if found is None:
-        return Verdict.NOT_TOLD, "the end of the apply's output does not hold its phase `credentials`"
+        return Verdict.NOT_TOLD, f"the end of {PREPARE_COMMAND}'s output does not hold its phase `credentials`"
     most = DEADLINES_S["credentials"]
     return _either(found[1] == "done", f"the secrets were {found[1]} after {found[2]} s, of {most} s at most")
 

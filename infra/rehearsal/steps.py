@@ -173,7 +173,7 @@ def _no_vm_touched(record: Record, _: Sandbox) -> str | None:
     if not any(name.endswith("-apply") for name in applied):
         return "expected the new bundle to be applied on the nodes, but no command of theirs changed"
     sent = {*record.of_type(RUN_COMMAND), *record.of_type(REMOTE_COPY)} & set(record.touched())
-    parts = sorted(name for name in sent if not name.endswith(("-apply", "-bundle")))
+    parts = sorted(name for name in sent if not name.endswith(("-apply", "-prepare", "-bundle")))
     return f"a system prompt must send no part of the bundle again, but {join(parts)} changed" if parts else None
 
 

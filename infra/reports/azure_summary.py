@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from cloud_init.bundle.environment import ENGINE_DRAIN_S
 from infra.reports import cost
 from plan.azure.model import AzurePlan
-from plan.vocabulary import BastionSku, ModelStoreKind, Segment
+from plan.vocabulary import BastionSku, ModelStoreKind, Segment, Topology
 
 
 def summary(plan: AzurePlan) -> list[tuple[str, str]]:
@@ -25,6 +26,7 @@ def summary(plan: AzurePlan) -> list[tuple[str, str]]:
         ("Network", f"{plan.addresses.address_space}: {_subnets(plan)}"),
         ("Model store", _model_store(plan)),
         ("Serving", f"{plan.serving.topology}: {', '.join(model.name for model in plan.serving.models)}"),
+        ("Updates", _updates(plan)),
         ("Gateway", _gateway(plan)),
         ("Products", ", ".join(product.id for product in gateway.products)),
         ("Key vault", plan.names.key_vault),
@@ -37,6 +39,18 @@ def summary(plan: AzurePlan) -> list[tuple[str, str]]:
         ("Cost", cost.headline(cost.estimate(plan))),
         ("Deletion", "data and gateway are protected" if plan.protect else "everything is destroyable"),
     ]
+
+
+def _updates(plan: AzurePlan) -> str:
+    """Who serves while another bundle is applied. A prompt is reloaded and takes nobody away."""
+    several = len(plan.nodes) > 1
+    if several and plan.serving.topology is Topology.REPLICAS:
+        away = plan.serving.max_unavailable
+        return f"{away} node{'s' if away > 1 else ''} away at a time (drain, engine's start), the others serve"
+    starts = [engine.cold_start_s for engine in plan.serving.engines if engine.cold_start_s is not None]
+    start = f" of about {max(starts)} s" if starts else ""
+    who = "all nodes switch together" if several else "there is one node"
+    return f"{who}: nobody is served for a drain of up to {ENGINE_DRAIN_S} s and the engine's start{start}"
 
 
 def _gateway(plan: AzurePlan) -> str:

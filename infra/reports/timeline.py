@@ -106,9 +106,11 @@ def critical_path(
 
 
 def _variant(node: Registered, variants: Mapping[str, str]) -> str | None:
-    """A run command makes a node serve, or only brings it a part of the bundle."""
+    """A run command makes a node serve, prepares it for that, or only brings it a part of the bundle."""
     kind = plain_type(node.type)
-    return "part" if kind == RUN_COMMAND_TYPE and not node.name.endswith("-apply") else variants.get(kind)
+    if kind != RUN_COMMAND_TYPE or node.name.endswith("-apply"):
+        return variants.get(kind)
+    return "prepare" if node.name.endswith("-prepare") else "part"
 
 
 def _predecessors(nodes: Mapping[str, Registered]) -> dict[str, set[str]]:

@@ -53,7 +53,7 @@ def test_a_system_prompt_reaches_the_nodes_without_touching_a_vm(created: Life) 
     before = created.sandbox.stack.outputs()["bundle_digest"].value
     created.edit(lambda s: s["serving"]["models"].update({"hl": {"system_prompt": "Answer in verse."}}))
     record = created.up()
-    names = {"huddleai-h100-node-1-apply", "huddleai-h100-node-2-apply"}
+    names = {f"huddleai-h100-node-{number}-{it}" for number in (1, 2) for it in ("prepare", "apply")}
     assert record.touched() == dict.fromkeys(names, Change.UPDATE), "a part of the bundle must not be sent again"
     assert names < set(record.of_type(RUN_COMMAND))
     assert created.sandbox.stack.outputs()["bundle_digest"].value != before
@@ -92,7 +92,9 @@ def test_a_new_image_replaces_the_vms_delete_first_and_keeps_the_rest(created: L
 
 def test_the_bundle_is_applied_again_on_a_replaced_vm(created: Life) -> None:
     run = [r.name for r in created.azure.of_type("compute:VirtualMachineRunCommandByVirtualMachine")]
-    assert sorted(run) == sorted(["huddle-apply", *(f"huddle-{piece.name}" for piece in built("dev").pieces)] * 2)
+    assert sorted(run) == sorted(
+        ["huddle-prepare", "huddle-apply", *(f"huddle-{piece.name}" for piece in built("dev").pieces)] * 2
+    )
     assert created.preview().touched() == {}
 
 

@@ -21,7 +21,8 @@ def life(open_life: Callable[..., Life], tmp_path_factory: pytest.TempPathFactor
 def test_up_preview_prompt_and_destroy(life: Life) -> None:
     created = life.up()
     assert {name for name in created.touched() if name.startswith("huddleai-h100-node-1-ssh-")} == {
-        f"huddleai-h100-node-1-ssh-{what}" for what in ("gate", "bundle", "package", "installer", "secrets", "apply")
+        f"huddleai-h100-node-1-ssh-{what}"
+        for what in ("gate", "bundle", "package", "installer", "secrets", "prepare", "apply")
     }
     status = life.sandbox.stack.outputs()["node_status"].value
     assert [said.partition(" ")[0] for said in status.values()] == ["serving"]

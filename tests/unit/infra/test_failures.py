@@ -97,7 +97,7 @@ def test_azures_own_timeout_names_the_log_on_the_node() -> None:
     )
     assert "Azure shows no log" in failure.what
     assert "az vm run-command invoke -g" in failure.next_step and "-n huddleai-h100-node-1" in failure.next_step
-    assert "/var/lib/waagent/run-command-handler/download/huddle-apply/" in failure.next_step
+    assert "/var/lib/waagent/run-command-handler/download/huddle-{prepare,apply}/" in failure.next_step
 
 
 def test_a_script_that_went_well_is_no_failure() -> None:

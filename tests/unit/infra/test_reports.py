@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from cloud_init.bundle import shipped_registry
 from infra.operations import failures
 from infra.program import load_plan
 from infra.reports import azure_summary, cost, picture, plan_json, ports_view, resource_graph, shapes, tree_view
-from plan import stack_file
+from plan import engines, stack_file
 from plan.vocabulary import GatewayTier, Segment
 from tests.unit.stack_values import FILES, legal_changes, plan
 
@@ -298,3 +299,14 @@ def test_the_tree_has_one_order_whoever_says_what_there_is() -> None:
     trees = [tree_view.render(given, "dev") for given in (resources, resources[::-1])]
     first, second = (screen(lambda tree, console: console.print(tree), tree, 80) for tree in trees)
     assert first == second and "z" in first
+
+
+def test_the_summary_says_who_serves_during_an_update() -> None:
+    def updates(of: AzurePlan) -> str:
+        return dict(azure_summary.summary(of))["Updates"]
+
+    assert updates(load_plan("dev")) == "1 node away at a time (drain, engine's start), the others serve"
+    alone = updates(engines.with_engines(plan(nodes={"count": 1}), shipped_registry.load(), "dev"))
+    assert alone.startswith("there is one node: nobody is served for a drain of up to 120 s and the engine's start of")
+    assert int(alone.split()[-2]) > 30
+    assert updates(load_plan("proof")).endswith("and the engine's start"), "the planner knows GPUs only"

@@ -18,7 +18,20 @@ SIZES = ", ".join(VM_SIZES)
 SPOKEN: dict[str, tuple[dict[str, Any], str]] = {
     "unknown key": (
         {"serving": {"topologie": "replicas"}},
-        "serving.topologie: is not a known key; did you mean topology? allowed: models, ports, topology",
+        "serving.topologie: is not a known key; did you mean topology? "
+        "allowed: max_unavailable, models, ports, topology",
+    ),
+    "all nodes away at once": (
+        {"serving": {"max_unavailable": 2}},
+        "serving.max_unavailable: 2 nodes away at once would leave nobody for hl, which is on 2; allowed: 1",
+    ),
+    "all nodes of a model away at once": (
+        {
+            "nodes": {"count": 4, "quota_vcpus": 160},
+            "serving": {"max_unavailable": 3, "models": {"hl": {"nodes": [1, 2, 3]}, "qwen2.5-7b": {"nodes": [4]}}},
+            "gateway": {"products": {"developers": {"display_name": "Developers", "models": ["hl"]}}},
+        },
+        "serving.max_unavailable: 3 nodes away at once would leave nobody for hl, which is on 3; allowed: 1 to 2",
     ),
     "overlapping CIDRs": (
         {"network": {"gateway_subnet": "10.0.0.0/25"}},

@@ -219,9 +219,9 @@ def test_no_secret_and_no_operator_is_in_a_bundle(kind: str) -> None:
     assert "BEGIN " not in text
     node = node_json(kind, plan.nodes[0].name)
     assert node["credentials"] == {
-        "backend_key": {"secret": "backend-key", "required": True},
-        "ray_token": {"secret": "ray-token", "required": True},
-        "model_hub_token": {"secret": "model-hub-token", "required": False},
+        "backend_key": {"secret": "backend-key", "required": True, "keeps_previous": True},
+        "ray_token": {"secret": "ray-token", "required": True, "keeps_previous": False},
+        "model_hub_token": {"secret": "model-hub-token", "required": False, "keeps_previous": False},
     }
 
 

@@ -76,11 +76,11 @@ CASES: list[tuple[str, dict[str, Any], Verdict, str]] = [
     ("agent-period", {"trial": trial(output="simulated")}, NOT_TOLD, "does not hold the period"),
     (
         "role-delay",
-        {"commands": {"huddle-apply": command("huddle: credentials done in 71.5 s")}},
+        {"commands": {"huddle-prepare": command("huddle: credentials done in 71.5 s")}},
         HOLDS,
         "after 71.5 s",
     ),
-    ("role-delay", {"commands": {"huddle-apply": command("credentials failed in 240.0 s")}}, FAILS, "240.0 s"),
+    ("role-delay", {"commands": {"huddle-prepare": command("credentials failed in 240.0 s")}}, FAILS, "240.0 s"),
     ("role-delay", {"commands": {}}, NOT_TOLD, "does not hold"),
     ("web-provider", {"providers": {"microsoft.web": "NotRegistered"}, "gateway": body()}, FAILS, "NotRegistered"),
     ("web-provider", {"providers": {"microsoft.web": "NotRegistered"}}, NOT_ASKED, "nobody asked"),

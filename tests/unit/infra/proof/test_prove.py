@@ -24,7 +24,8 @@ from tests.unit.infra.test_arm import running
 
 GROUP = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{plan().names.resource_group}/providers"
 VM = f"{GROUP}/Microsoft.Compute/virtualMachines/{plan().head.name}"
-APPLY = {
+COMMANDS = ["huddle-prepare", "huddle-apply"]
+RAN = {
     "parameters": [{"name": "HUDDLE_ATTEMPT", "value": "1"}],
     "instanceView": {"startTime": "12:00", "output": "credentials done in 3.0 s"},
 }
@@ -32,13 +33,14 @@ APPLY = {
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    """A subscription with the first node of `dev` and its apply."""
+    """A subscription with the first node of `dev` and its commands."""
     found = Store(tmp_path / "azure.json")
     with found.transaction() as state:
         profile = {"securityProfile": {"securityType": "TrustedLaunch"}, "provisioningState": "Succeeded"}
         state.put(Resource(VM, "azure-native:compute:VirtualMachine", profile, location="eastus2"))
         kind = "azure-native:compute:VirtualMachineRunCommandByVirtualMachine"
-        state.put(Resource(f"{VM}/runCommands/huddle-apply", kind, APPLY))
+        for name in COMMANDS:
+            state.put(Resource(f"{VM}/runCommands/{name}", kind, RAN))
     monkeypatch.setenv("ARM_SUBSCRIPTION_ID", SUBSCRIPTION)
     with running(serve(found, page=1)) as endpoint:
         monkeypatch.setenv(arm.ENDPOINT_VARIABLE, endpoint)
@@ -74,7 +76,7 @@ def test_trying_runs_a_command_twice_and_takes_it_away(store: Store, monkeypatch
     assert found["agent-period"] == "not told", "nothing runs on a simulated node"
     assert found["tokens-are-counted"] == "not asked", "the outputs hold no key"
     assert (found["refresh-is-empty"], done.exit_code) == ("does not hold", 1)
-    assert [each.name for each in store.read().inside(VM)] == ["huddle-apply"]
+    assert [each.name for each in store.read().inside(VM)] == COMMANDS
 
 
 def test_each_trial_has_a_name_of_its_own(store: Store) -> None:
@@ -112,7 +114,7 @@ def test_a_command_that_never_ends_is_given_up(store: Store, monkeypatch: pytest
     times = iter(range(0, 10_000, 400))
     with arm.connect() as azure, pytest.raises(arm.ArmError, match="not done with huddle-proof after 15 min"):
         trial.run(azure, VM, "eastus2", sleep=lambda _: None, clock=lambda: float(next(times)))
-    assert [each.name for each in store.read().inside(VM)] == ["huddle-apply"]
+    assert [each.name for each in store.read().inside(VM)] == COMMANDS
 
 
 def test_a_preview_names_what_it_would_change() -> None:

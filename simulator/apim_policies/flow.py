@@ -56,7 +56,7 @@ def retry(element: Element, block: Block) -> Step:
             "first-fast-retry": fields.boolean,
         },
     )
-    fields.children(element, ("forward-request",), least=1, most=1)
+    fields.children(element, ("forward-request", "retry"), least=1, most=1)
     inside = block(element.children)
 
     async def step(exchange: Exchange) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -50,13 +51,13 @@ class Wire:
         return int(self.url.rpartition(":")[2])
 
 
-def write_node(built: AzurePlan, directory: Path, engine_port: int, port: int) -> Path:
-    """The first node's own configuration, as its bundle has it, with its paths and ports on this machine."""
+def write_node(built: AzurePlan, directory: Path, engine_port: int, port: int, node: int = 0) -> Path:
+    """A node's own configuration, as its bundle has it, with its paths and ports on this machine."""
     for prompt in prompts.all_prompts(built):
         (directory / prompt.path).parent.mkdir(parents=True, exist_ok=True)
         (directory / prompt.path).write_bytes(prompt.content)
     config: dict[str, Any] = json.loads(
-        json.dumps(wrapper_config(built, built.nodes[0])).replace(CURRENT, str(directory))
+        json.dumps(wrapper_config(built, built.nodes[node])).replace(CURRENT, str(directory))
     )
     keys = directory / "keys"
     keys.write_text(BACKEND_KEY)
@@ -80,13 +81,10 @@ async def wire(directory: Path, algorithm: Algorithm = Algorithm.SLIDING_WINDOW,
     log = directory / "wrapper.log"
     async with fake_engine() as engine:
         config = write_node(built, directory, engine.port, port)
-        with log.open("wb") as output:
-            process = await asyncio.create_subprocess_exec(
-                *(HUDDLE, "wrapper", "--config", str(config)), stdout=output, stderr=output, env=os.environ
-            )
+        process = await started(config, log)
         try:
             direct = f"http://127.0.0.1:{port}"
-            await _ready(direct, process)
+            await ready(direct, process)
             made = service(algorithm, **gateway)
             addresses = {backend.url: f"{direct}/v1" for backend in made.backends}
             sender = HttpSender(addresses)
@@ -109,7 +107,19 @@ def _clock() -> float:
     return asyncio.get_running_loop().time() + 1_800_000_000
 
 
-async def _ready(direct: str, process: asyncio.subprocess.Process) -> None:
+async def started(config: Path, log: Path, kept: socket.socket | None = None) -> asyncio.subprocess.Process:
+    """The wrapper's program, just started. `kept`: the socket that systemd kept for it (sd_listen_fds(3))."""
+    argv = [HUDDLE, "wrapper", "--config", str(config)]
+    if kept is not None:
+        hand_over = f'LISTEN_PID=$$ LISTEN_FDS=1 exec "$0" "$@" 3<&{kept.fileno()}'
+        argv = ["bash", "-c", hand_over, *argv]
+    with log.open("ab") as output:
+        return await asyncio.create_subprocess_exec(
+            *argv, stdout=output, stderr=output, env=os.environ, pass_fds=[kept.fileno()] if kept else ()
+        )
+
+
+async def ready(direct: str, process: asyncio.subprocess.Process) -> None:
     async with asyncio.timeout(scaled(60)), httpx.AsyncClient(timeout=scaled(10)) as http:
         while process.returncode is None:
             try:

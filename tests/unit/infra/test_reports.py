@@ -18,6 +18,7 @@ from infra.operations import failures
 from infra.program import load_plan
 from infra.reports import azure_summary, cost, picture, plan_json, ports_view, resource_graph, shapes, tree_view
 from plan import engines, stack_file
+from plan.azure.model import AzurePlan
 from plan.vocabulary import GatewayTier, Segment
 from tests.unit.stack_values import FILES, legal_changes, plan
 

@@ -49,7 +49,8 @@ class Server:
         service = WrapperService(runtimes.build(config, self._salt_secret), log, metrics)
         loop = asyncio.get_running_loop()
         shared = config.workers > 1
-        sockets = [listen(config.listen, shared=shared)]
+        kept = None if shared else self._notifier.kept(config.listen)
+        sockets = [kept or listen(config.listen, shared=shared)]
         try:
             if config.metrics_listen is not None:
                 sockets.append(listen(_shift(config.metrics_listen, worker), shared=False))
@@ -72,12 +73,14 @@ class Server:
             service.background.keep("watchdog", lambda: self._watchdog(interval))
         log.info("listening", listen=_name(sockets[0]), upstream=str(service.pool.address), worker=worker)
         self._notifier.ready("serving")
+        if kept is None and not shared:
+            self._notifier.keep(sockets[0])
         started()
         gc.collect()
         gc.freeze()  # what lives as long as the process need not be looked at again
         gc.set_threshold(*_GC_THRESHOLDS)
         await self._stop.wait()
-        await self._drain(service, servers, log)
+        await self._drain(service, servers[0], log)
         service.background.close()
         service.abort_all()
         service.pool.close()
@@ -102,19 +105,25 @@ class Server:
             signal.SIGHUP: reload,
         }
 
-    async def _drain(self, service: WrapperService, servers: list[asyncio.Server], log: LogWriter) -> None:
-        """Not ready → (notice) → closed to new connections → running requests finish → done."""
+    async def _drain(self, service: WrapperService, server: asyncio.Server, log: LogWriter) -> None:
+        """Not ready → (notice) → new requests are refused, running ones finish → done.
+
+        The port stays open, as a closed one is an error at the gateway, which tries nothing else then: until the end
+        here, and after it where systemd keeps the socket for the next process (`Notifier.keep`).
+        """
         timeouts = service.runtime.config.timeouts
         self._notifier.stopping("draining")
         log.info("draining", running=service.running)
         service.draining = True
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._at_once.wait(), timeouts.drain_notice_s)
-        servers[0].close()
+        service.refusing = True
         service.close_idle()
         deadline = service.clock() + timeouts.drain_s
         while service.running and not self._at_once.is_set() and service.clock() < deadline:
             await asyncio.sleep(_POLL_S)
+        server.close()
+        service.close_idle()
         if service.running:
             log.warning("drain_incomplete", running=service.running)
         else:

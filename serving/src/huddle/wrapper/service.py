@@ -25,7 +25,7 @@ from huddle.wrapper.claims import Admitted
 from huddle.wrapper.config import WrapperConfig
 from huddle.wrapper.engine.probe import EngineProbe
 from huddle.wrapper.engine.usage import Usage
-from huddle.wrapper.errors import RequestError, malformed
+from huddle.wrapper.errors import RequestError, going_away, malformed
 from huddle.wrapper.exchange import End, Exchange
 from huddle.wrapper.http.connection import ClientConnection, ClientTimeouts
 from huddle.wrapper.http.http1 import Head, HttpLimits
@@ -67,6 +67,7 @@ class WrapperService:
         self.clock = clock
         self.loop = asyncio.get_running_loop()
         self.draining = False
+        self.refusing = False
         self.started = int(time.time())
         self.pool = UpstreamPool(Address.parse(config.upstream), config.timeouts.connect_s, clock)
         self.admission = Admission(runtime.bounds)
@@ -139,6 +140,8 @@ class WrapperService:
         route = resolve(head.method, head.path)
         caller = _NOBODY if route in OPEN_ROUTES else self.runtime.keyring.identify(head)
         if route in ENGINE_ROUTES:
+            if self.refusing:
+                raise going_away()
             check_offered(route, "product", self.runtime.preparer(caller).routes)
             content_type = (head.text(b"content-type") or "").partition(";")[0].strip().lower()
             if content_type != "application/json":

@@ -1,8 +1,17 @@
-"""Tell systemd how we are (sd_notify(3)): a datagram to the socket that it names in NOTIFY_SOCKET."""
+"""Tell systemd how we are (sd_notify(3)): a datagram to the socket that it names in NOTIFY_SOCKET.
 
+It also keeps our listening socket while no process of ours runs (its file descriptor store), so that connections of
+that time wait for the next one instead of being refused.
+"""
+
+import contextlib
 import os
 import socket
 import time
+from typing import Final
+
+_FIRST_FD: Final = 3  # sd_listen_fds(3)
+_NAME: Final = "listen"
 
 
 class Notifier:
@@ -34,12 +43,45 @@ class Notifier:
         ours = os.environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
         return int(usec) / 2_000_000 if usec.isdigit() and ours else None
 
-    def _send(self, text: str) -> None:
+    def keep(self, listening: socket.socket) -> None:
+        """FDSTORE=1: have the socket kept after our end, as long as the unit's FileDescriptorStore… settings say."""
+        self._send(f"FDSTORE=1\nFDNAME={_NAME}", listening)
+
+    def kept(self, bind: str) -> socket.socket | None:
+        """The socket that an earlier process had kept, if it listens on this `HOST:PORT`; any other is given up."""
+        count = os.environ.pop("LISTEN_FDS", "")
+        ours = os.environ.pop("LISTEN_PID", "") == str(os.getpid())
+        os.environ.pop("LISTEN_FDNAMES", None)
+        found: socket.socket | None = None
+        for descriptor in range(_FIRST_FD, _FIRST_FD + int(count)) if ours and count.isdigit() else ():
+            kept = socket.socket(fileno=descriptor)
+            kept.set_inheritable(False)
+            if found is None and _name(kept) == bind:
+                kept.setblocking(False)
+                found = kept
+            else:
+                kept.close()
+        if ours and found is None:
+            self._send(f"FDSTOREREMOVE=1\nFDNAME={_NAME}")
+        return found
+
+    def _send(self, text: str, passed: socket.socket | None = None) -> None:
         if not self._address:
             return
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
-        try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+        # A supervisor that does not listen must not stop the service.
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+            if passed is None:
                 channel.sendto(text.encode(), address)
-        except OSError:
-            pass  # a supervisor that does not listen must not stop the service
+            else:
+                socket.send_fds(channel, [text.encode()], [passed.fileno()], address=address)
+
+
+def _name(listening: socket.socket) -> str:
+    try:
+        name = listening.getsockname()
+    except OSError:
+        return ""
+    if isinstance(name, str):
+        return f"unix:{name}"
+    return f"[{name[0]}]:{name[1]}" if listening.family == socket.AF_INET6 else f"{name[0]}:{name[1]}"

@@ -16,6 +16,7 @@ import httpx
 import pytest
 import yaml
 
+from huddle.wrapper import server
 from tools.deadlines import scaled
 from tools.ports import reserve_port
 
@@ -26,6 +27,7 @@ pytestmark = pytest.mark.anyio
 
 CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}]}
 HUDDLE = str(Path(sys.executable).with_name("huddle"))
+HAND_OVER = 'LISTEN_PID=$$ LISTEN_FDS=1 exec "$0" "$@" 3<&{}'
 
 
 class Program:
@@ -65,20 +67,31 @@ class Program:
         lines = (self.directory / "log").read_text().splitlines()
         return [json.loads(line) for line in lines if line.startswith("{")]
 
-    async def start(self) -> None:
+    async def start(self, kept: socket.socket | None = None) -> None:
+        """`kept`: the socket that systemd kept for it (sd_listen_fds(3))."""
+        (self.directory / "notify").unlink(missing_ok=True)
+        hand_over = [] if kept is None else ["bash", "-c", HAND_OVER.format(kept.fileno())]
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.listener.bind(str(self.directory / "notify"))
         self.listener.setblocking(False)
         with (self.directory / "log").open("w") as log:
             self.process = await asyncio.create_subprocess_exec(
-                *self.command, env=self.environment, stderr=log, stdout=log
-            )
+                *hand_over, *self.command, env=self.environment, stderr=log, stdout=log,
+                pass_fds=() if kept is None else (kept.fileno(),),
+            )  # fmt: skip
         await self.until_notified("READY=1")
 
     async def until_notified(self, word: str) -> None:
         async with asyncio.timeout(scaled(60)):
             while word not in "\n".join(self.notified):
                 self.notified.append((await asyncio.get_running_loop().sock_recv(self.listener, 4096)).decode())
+
+    async def close(self) -> None:
+        await self.http.aclose()
+        self.listener.close()
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
+        await self.process.wait()
 
     async def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
@@ -92,11 +105,7 @@ async def running(directory: Path, engine: FakeEngine, **config: Any) -> AsyncIt
     try:
         yield program
     finally:
-        await program.http.aclose()
-        program.listener.close()
-        with contextlib.suppress(ProcessLookupError):
-            program.process.kill()
-        await program.process.wait()
+        await program.close()
 
 
 async def slow_stream(request: Received, reply: Reply) -> None:
@@ -127,17 +136,48 @@ async def test_sigterm_under_200_streams_truncates_none(tmp_path: Path) -> None:
                     await asyncio.sleep(0.01)
             program.process.send_signal(signal.SIGTERM)
             await program.until_notified("STOPPING=1")
-            with pytest.raises(httpx.ConnectError):  # closed to new connections while the old streams run
-                async with asyncio.timeout(scaled(30)):
-                    while True:
-                        async with httpx.AsyncClient(timeout=scaled(10)) as other:
-                            await other.get(f"http://127.0.0.1:{program.port}/health")
+            async with httpx.AsyncClient(timeout=scaled(30), headers=headers) as other:  # refused, and told so
+                for _ in range(3):
+                    answer = await other.post(f"http://127.0.0.1:{program.port}/v1/chat/completions", json=CHAT)
+                    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "going_away")
+                    assert (answer.headers["retry-after"], answer.headers["connection"]) == ("30", "close")
             assert program.process.returncode is None
             answers = await asyncio.gather(*streams)
         assert [answer.content for answer in answers] == [expected(40)] * 200
         assert await asyncio.wait_for(program.process.wait(), scaled(60)) == 0
         ends = [line["end"] for line in program.log if line["event"] == "request"]
-        assert ends == ["done"] * 200
+        assert ends.count("done") == 200
+
+
+async def test_a_socket_that_systemd_keeps_serves_the_next_process(tmp_path: Path) -> None:
+    """A connection between two processes waits for the next; without that it is refused."""
+    async with fake_engine() as engine:
+        program = Program(tmp_path, engine)
+        with server.listen(f"127.0.0.1:{program.port}", shared=False) as kept:
+            await program.start(kept)
+            assert (await program.http.post("/v1/chat/completions", json=CHAT)).status_code == 200
+            assert await program.stop() == 0
+            assert not [said for said in program.notified if "FDSTORE" in said], "it is kept already"
+            early = asyncio.create_task(program.http.post("/v1/chat/completions", json=CHAT))
+            await asyncio.sleep(0.2)
+            assert not early.done()
+            await program.start(kept)
+            assert (await early).status_code in {200, 503}, "503 while it has not seen the engine"
+            await program.close()
+
+
+async def test_systemd_is_given_the_socket_and_takes_back_one_of_another_address(tmp_path: Path) -> None:
+    async with fake_engine() as engine:
+        program = Program(tmp_path, engine)
+        await program.start()
+        await program.until_notified("FDSTORE=1\nFDNAME=listen")
+        assert not [said for said in program.notified if "FDSTOREREMOVE" in said]
+        assert await program.stop() == 0
+        with server.listen("127.0.0.1:0", shared=False) as other:
+            await program.start(other)
+            await program.until_notified("FDSTOREREMOVE=1\nFDNAME=listen")
+            assert (await program.http.get("/health")).status_code == 200
+        await program.close()
 
 
 async def test_the_notice_time_keeps_serving_but_not_ready(tmp_path: Path) -> None:

@@ -123,6 +123,20 @@ async def what_has_not_begun_is_tried_once_more_elsewhere(make: Make) -> None:
 
 
 @scenario
+async def a_node_that_restarts_is_asked_until_its_breaker_opens(make: Make) -> None:
+    """The pool may pick it each time; the third refusal opens its breaker, and the fourth try goes elsewhere."""
+    lab = make()
+    refused = answer(503, b'{"error": {"code": "going_away"}}', {"Retry-After": "30"})
+    lab.replies = [refused] * 3
+    assert (await lab.ask()).status == 200
+    assert (len(lab.sent), lab.slept) == (4, [1, 1])
+    lab = make()
+    lab.replies = [refused] * 4
+    got = await lab.ask()
+    assert (got.status, got.error["code"], len(lab.sent)) == (503, "going_away", 4)
+
+
+@scenario
 async def a_second_refusal_is_the_answer(make: Make) -> None:
     lab = make()
     lab.replies = [answer(429), answer(429, b'{"error": {"code": "engine_busy"}}', {"Retry-After": "7"})]

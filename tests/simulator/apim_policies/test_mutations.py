@@ -32,7 +32,7 @@ SAYS_A_DEFAULT_ALOUD = {
 }
 """Azure's defaults, written down so that a reader need not know them: without them nothing changes."""
 BUFFERS_ALOUD = {"/forward-request@buffer-request-body taken out"}  # of the bearer API, which never tries again
-NEVER_WAITED = "/backend/retry@interval: 1 → 2"
+NEVER_WAITED = "/backend/retry/retry@interval: 1 → 2"
 """Azure wants an interval; with one retry that comes at once, nobody ever waits for it."""
 SHARED = "/on-error/choose"
 """The answers to errors are one file for all APIs; the first API's mutants are theirs."""
@@ -91,7 +91,7 @@ def _own(found: Iterable[tuple[str, str]], text: str) -> Iterator[tuple[str, str
 @pytest.mark.parametrize(
     ("text", "install", "expected"),
     [
-        (API, with_api, {f"/backend/retry{way}" for way in SAYS_A_DEFAULT_ALOUD}),
+        (API, with_api, {f"/backend/retry/retry{way}" for way in SAYS_A_DEFAULT_ALOUD}),
         (PRODUCT, with_product, ONLY_THE_CHECKER_SEES),
         (BEARER, with_bearer, {f"/backend{way}" for way in SAYS_A_DEFAULT_ALOUD | BUFFERS_ALOUD}),
         (REWRITE, with_rewrite, set()),

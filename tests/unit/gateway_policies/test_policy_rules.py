@@ -33,7 +33,7 @@ BROKEN = {
     "does not say how long it waits": (' timeout="200"', "", "timeout ''"),
     "computes how long it waits": ('timeout="200"', 'timeout="@(900)"', "timeout"),
     "follows redirects": ('follow-redirects="false"', 'follow-redirects="true"', "redirects"),
-    "sends twice": (FORWARD, f"{FORWARD}</retry><base /><retry>", "sent twice"),
+    "sends twice": (FORWARD, f"{FORWARD}</retry></retry><base /><retry><retry>", "sent twice"),
     "adds a product": (
         'name="X-Huddle-Product" exists-action="override"',
         'name="X-Huddle-Product" exists-action="append"',

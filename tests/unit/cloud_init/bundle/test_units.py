@@ -73,6 +73,10 @@ def roots(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return made
 
 
+NEWER = "'FileDescriptorStorePreserve'"
+"""A setting since systemd 254; a node that boots in the lab has it (tests/node)."""
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_systemd_verifies_every_unit(kind: str, roots: dict[str, Path]) -> None:
     paths = [str(roots[kind] / UNITS / name) for name in unit_files(kind)]
@@ -82,7 +86,14 @@ def test_systemd_verifies_every_unit(kind: str, roots: dict[str, Path]) -> None:
         text=True,
         check=False,
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    said = [line for line in done.stderr.splitlines() if not (NEWER in line and "Unknown key" in line and _older())]
+    assert (done.returncode, said) == (0, [])
+
+
+def _older() -> bool:
+    """Whether the systemd of this machine is older than the nodes' (255)."""
+    said = subprocess.run(["systemctl", "--version"], capture_output=True, text=True, check=True).stdout
+    return int(said.split()[1]) < 254
 
 
 @pytest.mark.parametrize("kind", ["distributed"])

@@ -8,6 +8,7 @@ import contextlib
 import os
 import socket
 import time
+from array import array
 from typing import Final
 
 _FIRST_FD: Final = 3  # sd_listen_fds(3)
@@ -71,10 +72,8 @@ class Notifier:
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
         # A supervisor that does not listen must not stop the service.
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
-            if passed is None:
-                channel.sendto(text.encode(), address)
-            else:
-                socket.send_fds(channel, [text.encode()], [passed.fileno()], address=address)
+            fds = [] if passed is None else [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [passed.fileno()]))]
+            channel.sendmsg([text.encode()], fds, 0, address)  # (socket.send_fds forgets the address)
 
 
 def _name(listening: socket.socket) -> str:

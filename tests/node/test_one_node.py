@@ -92,6 +92,18 @@ def test_the_same_bundle_again_changes_nothing(node: Node, first: Bundle) -> Non
     assert invocations(node) == before
 
 
+def test_nobody_is_refused_while_the_wrapper_is_away(node: Node, first: Bundle) -> None:
+    """systemd keeps its socket: whoever connects meanwhile waits. The gateway would take a closed port for an error."""
+    asked = node.shell.out(
+        f"url=http://{node.of.address}:{node.plan.serving.wrapper_port}/health; "
+        "ask() { curl -s -o /dev/null -m 60 -w '%{exitcode} %{http_code}\\n' $url; }; "
+        f"systemctl stop {Unit.WRAPPER}; for _ in 1 2 3; do ask & done; sleep 2; "
+        f"systemctl start {Unit.WRAPPER}; wait"
+    )
+    assert asked.split("\n") == ["0 200"] * 3 + [""], asked
+    probes.serves_again(node)
+
+
 @pytest.mark.lab
 def test_a_new_prompt_restarts_nothing(node: Node, lab: Lab, first: Bundle) -> None:
     """Bundle N+1 with another prompt: reloaded, not restarted; and back."""

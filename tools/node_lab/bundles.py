@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -26,7 +27,7 @@ def plan(key: str, stack: str = "dev", **changes: Any) -> AzurePlan:
         values[name] = {**old, **change} if isinstance(old, Mapping) and isinstance(change, Mapping) else change
     made = program.plan_of(stack_file.from_values(values, stack), stack)
     assert isinstance(made, AzurePlan)
-    return made
+    return dataclasses.replace(made, rejoin_s=1)  # no gateway is in front
 
 
 def build(

@@ -143,25 +143,29 @@ class House:
         self.gateway_key, self.gateway = keyed.keys[0], Gateway(service, environment)
         self.key, self.digest = new_key()
 
-    async def run(self, asked: Sequence[Asked], starts: int = 2) -> tuple[Books, Books]:
-        """The books of the gateway's door and of the other, over as many starts of the wrapper."""
-        return (
-            await self._run(asked, starts, self._through_gateway, self._counted_by_gateway),
-            await self._run(asked, starts, self._with_key, self._charged_to_key),
-        )
+    async def through_gateway(self, asked: Sequence[Asked]) -> Books:
+        """What gateway and wrapper counted, over two starts of the wrapper."""
+        before, counted = await self.count(), 0
+        for part in (asked[::2], asked[1::2]):
+            counted += await self._served(part, self._ask_gateway)
+        others = {"the wrapper's metrics": counted, **self._counted_by_gateway()}
+        return Books(await self.count() - before, others)
 
-    async def _run(self, asked: Sequence[Asked], starts: int, ask: Ask, counted: Callable[[], Counter[str]]) -> Books:
-        before, others = await self.count(), Counter[str]()
-        for start in range(starts):
-            await self._start()
-            await self._all(asked[start::starts], ask)
-            await self.wrapper.until(lambda: self.wrapper.service.running == 0, 60)
-            others["the wrapper's metrics"] += tokens_total(self.wrapper)
-            if counted == self._charged_to_key:
-                others += counted()
-        if counted == self._counted_by_gateway:
-            others += counted()
-        return Books(await self.count() - before, dict(others))
+    async def with_key(self, asked: Sequence[Asked]) -> Books:
+        """What a key was charged and the wrapper counted, over two starts of the wrapper."""
+        before, counted, charged = await self.count(), 0, 0
+        for part in (asked[::2], asked[1::2]):
+            counted += await self._served(part, self._ask_with_key)
+            charged += self._charged_to_key()
+        others = {"the wrapper's metrics": counted, "the key's limit": charged}
+        return Books(await self.count() - before, others)
+
+    async def _served(self, asked: Sequence[Asked], ask: Ask) -> int:
+        """The tokens that a newly started wrapper counted."""
+        await self._start()
+        await self._all(asked, ask)
+        await self.wrapper.until(lambda: self.wrapper.service.running == 0, 60)
+        return tokens_total(self.wrapper)
 
     async def _start(self) -> None:
         (self.directory / "prompt.txt").write_text(PROMPT)
@@ -190,7 +194,7 @@ class House:
 
     # -- the doors --
 
-    async def _through_gateway(self, asked: Asked) -> None:
+    async def _ask_gateway(self, asked: Asked) -> None:
         response = await self.gateway.handle(lab.request(asked.path, key=self.gateway_key, body=asked.body))
         assert (response.status == 200) is (asked.kind not in REFUSALS), asked
         seen = 0
@@ -202,7 +206,7 @@ class House:
         if response.close is not None:
             await response.close()
 
-    async def _with_key(self, asked: Asked) -> None:
+    async def _ask_with_key(self, asked: Asked) -> None:
         async with (
             self.wrapper.client(self.key) as client,
             client.stream("POST", asked.path, content=asked.body, headers=JSON) as response,
@@ -216,23 +220,17 @@ class House:
 
     # -- the books --
 
-    def _counted_by_gateway(self) -> Counter[str]:
-        quota = next(counter for (policy, _), counter in self._counters.items() if policy.endswith("quota"))
-        return Counter(
-            {
-                "the gateway's quota": LIMIT - int(quota.room(lab.START)),
-                "infra usage": used(self.gateway.environment.metrics, self.directory / "tokens.json"),
-            }
-        )
+    def _counted_by_gateway(self) -> dict[str, int]:
+        environment = self.gateway.environment
+        quota = next(each for (policy, _), each in environment.counters.held.items() if policy.endswith("quota"))
+        return {
+            "the gateway's quota": LIMIT - int(quota.room(lab.START)),
+            "infra usage": used(environment.metrics, self.directory / "tokens.json"),
+        }
 
-    @property
-    def _counters(self) -> dict[tuple[str, str], Any]:
-        return self.gateway.environment.counters.held
-
-    def _charged_to_key(self) -> Counter[str]:
+    def _charged_to_key(self) -> int:
         service = self.wrapper.service
-        charged = service._subscribers[(TEAM, "alice")].used(Limit.TOKENS_PER_DAY, service.clock())
-        return Counter({"the key's limit": charged})
+        return service._subscribers[(TEAM, "alice")].used(Limit.TOKENS_PER_DAY, service.clock())
 
 
 def tokens_in(chunk: bytes) -> int:

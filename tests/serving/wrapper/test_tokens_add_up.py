@@ -25,7 +25,7 @@ async def books_of(
     async with fake_engine() as engine:
         counting = engine.script = CountingEngine(asked)
         house = House(make, engine, counting.count, directory, limits_estimate_streams)
-        found = await house.run(asked)
+        found = await house.through_gateway(asked), await house.with_key(asked)
         await house.sender.close()
     return found
 

@@ -1,8 +1,8 @@
 """Elements that count: rate-limit-by-key, llm-token-limit, llm-emit-token-metric.
 
-From their pages (docs/facts/api-management.md#limits, #tokens-of-streams): rates answer 429, quotas 403; prompt tokens
-are estimated before, what an answer used counts after it; the headers named in the attributes tell what is left; metrics
-take the usage of a stream that tells it. Assumptions: so do limits (`Environment.limits_estimate_streams`: not); what
+From their pages (docs/facts/api-management.md#limits and #tokens-of-streams): rates answer 429, quotas 403; prompt
+tokens are estimated before, what an answer used counts after it; the headers named in the attributes tell what is left;
+metrics take the usage of a stream that tells it. Assumptions: so do limits (`limits_estimate_streams`: not); what
 is left in the headers is what is left after this request's estimate; a request that was refused or got no answer
 counts its estimate; a client that leaves early is counted with what it had got.
 """

@@ -38,7 +38,7 @@ PRODUCTS: dict[str, Any] = {
         "subscriptions": ["app"],
     }
 }
-WORDS = "a to the and with story river between mountain understanding of it says evening counterexample".split()
+WORDS = ("a", "to", "the", "and", "with", "story", "river", "between", "mountain", "understanding", "of", "it", "says")
 PROMPT = "You are Huddle. Answer briefly and in plain words."
 
 

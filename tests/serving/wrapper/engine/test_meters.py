@@ -59,6 +59,21 @@ def test_an_ended_choice_is_told_also_when_no_usage_follows(after: bytes) -> Non
     )
 
 
+def test_an_ended_choice_comes_before_the_error_for_an_event_without_end() -> None:
+    endless = b"data: " + b"x" * (usage._EVENT_MAX + 1)
+    assert (
+        streamed([usual(FIRST), ending(), endless, b"\n\n", END], tell=True) == usual(FIRST) + ending() + b"ours" + END
+    )
+
+
+def test_what_is_held_is_told() -> None:
+    meter = StreamMeter(Judge(Route.CHAT), hide=True, tell=True, error=lambda _: b"ours")
+    meter.feed(ending() + b"data: ")
+    assert meter.size == len(ending()) - len(b"data:\n\n") + len(b"data: ")
+    meter.feed(b"[DONE]\n\n")
+    assert meter.size == 0
+
+
 def test_usage_without_an_ended_choice_stays_hidden() -> None:
     assert streamed([usual(FIRST), WORD, USAGE_EVENT, END], tell=True) == usual(FIRST) + WORD + END
 

@@ -14,7 +14,7 @@ from huddle.wrapper.engine.usage import Usage
 _MEMORY: Final = 1_000_000  # what was measured beyond this counts half: prompts and engines change
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # one for each request: to freeze it would cost 1 µs
 class Measured:
     """What the wrapper itself knows of a request: its estimate of the input in tokens, and pieces of the answer."""
 

@@ -85,18 +85,13 @@ class StreamMeter:
         self._piece = _UNENDED_PIECE if self._tell else _PIECE
         self._replaced = error
         self._held: list[bytes] = []
-        self._held_bytes = 0
+        self.size = 0  # of what is held
         self._ending = b""  # the text of the event that ended a choice: the usage may be next
         self._dropping = False
         self._shared: bytes | None = None
         self.usage: Usage | None = None
         self.pieces = 0
         """Events with a piece of an answer so far: mostly a token each, and one that begins each choice of a chat."""
-
-    @property
-    def size(self) -> int:
-        """Bytes of what is held."""
-        return self._held_bytes + len(self._ending)
 
     def feed(self, data: bytes) -> bytes:
         """Note what `data` says and return what the client shall get now.
@@ -106,7 +101,7 @@ class StreamMeter:
         held, made = self._held, b""
         if held and _EVENT_END not in held[-1][-1:] + data:
             _keep(held, data)
-            self._held_bytes += len(data)
+            self.size += len(data)
         else:
             if held:
                 data = b"".join(held) + data
@@ -118,20 +113,20 @@ class StreamMeter:
             if end:
                 made += b"".join(map(self._look, whole.split(_EVENT_END)))
             held[:] = [partial] if partial else []
-            self._held_bytes = len(partial)
-        if self._held_bytes > _EVENT_MAX:
+            self.size = len(partial) + len(self._ending)
+        if self.size - len(self._ending) > _EVENT_MAX:
             if not self._dropping:
-                made += self._replaced(b"".join(held))
+                made += self._ended() + self._replaced(b"".join(held))
             self._dropping = True
             held[:] = [held[-1][-1:]]  # it may be half of the end
-            self._held_bytes = 1
+            self.size = 1
         return made
 
     def rest(self) -> bytes:
         """What is still held when the stream has ended, judged as an event."""
         partial = b"".join(self._held)
         self._held.clear()
-        self._held_bytes = 0
+        self.size = 0
         return (self._look(partial) if partial else b"") + self._ended()
 
     def _pieces(self, data: bytes) -> int:

@@ -1,6 +1,7 @@
-"""Who leaves before the engine has said the usage pays for what came, or for what nobody can rule out."""
+"""Who leaves, or is left, before the engine has said the usage pays for what came, or what nobody can rule out."""
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,11 +12,15 @@ from huddle.wrapper.access.auth import new_key
 from huddle.wrapper.access.limits import Limit
 from tests.serving.wrapper.access.test_limits import product
 from tests.serving.wrapper.conftest import MakeWrapper, Wrapper
-from tests.serving.wrapper.fake_engine import DONE, MODEL, USAGE_EVENT, Received, Reply, token
+from tests.serving.wrapper.fake_engine import DONE, MODEL, USAGE_EVENT, Received, Reply, Script, event, streaming, token
 from tools.deadlines import scaled
 
 pytestmark = pytest.mark.anyio
 LEFT = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 700}
+
+
+def used(wrapper: Wrapper) -> int:
+    return wrapper.service._subscribers[("team", "alice")].used(Limit.TOKENS_PER_MINUTE, wrapper.service.clock())
 
 
 async def charged_for_leaving(wrapper: Wrapper, client: httpx.AsyncClient, sent: Sequence[bytes], **fields: Any) -> int:
@@ -35,12 +40,9 @@ async def charged_for_leaving(wrapper: Wrapper, client: httpx.AsyncClient, sent:
         begun.set()
         await reply.closed_by_peer()
 
-    def used() -> int:
-        return wrapper.service._subscribers[("team", "alice")].used(Limit.TOKENS_PER_MINUTE, wrapper.service.clock())
-
     wrapper.engine.script = to_the_end
     await client.post("/v1/chat/completions", json=LEFT | {"stream": True})
-    before, wrapper.engine.script = used(), on_and_on
+    before, wrapper.engine.script = used(wrapper), on_and_on
     assert before == 16
     leaving = asyncio.create_task(read(client, b"".join(sent), LEFT | fields))
     await asyncio.wait_for(begun.wait(), scaled(10))
@@ -48,7 +50,7 @@ async def charged_for_leaving(wrapper: Wrapper, client: httpx.AsyncClient, sent:
         leaving.cancel()
     await asyncio.wait([leaving])
     await wrapper.until(lambda: wrapper.service.running == 0)
-    return used() - before
+    return used(wrapper) - before
 
 
 async def read(client: httpx.AsyncClient, wanted: bytes, body: dict[str, Any]) -> None:
@@ -84,3 +86,35 @@ async def test_leaving_a_plain_answer_is_charged_as_declared(make_wrapper: MakeW
     wrapper = await make_wrapper(products=product(digest, tokens_per_minute=10_000))
     async with wrapper.client(key) as client:
         assert 700 < await charged_for_leaving(wrapper, client, []) < 900
+
+
+CAME = token("") + token("one") + token("two") + token("three")
+
+
+async def left_by_the_engine(make_wrapper: MakeWrapper, script: Script) -> Wrapper:
+    """A wrapper after a key's stream that the engine did not bring to its end."""
+    key, digest = new_key()
+    wrapper = await make_wrapper(products=product(digest, tokens_per_minute=10_000))
+    wrapper.engine.script = script
+    async with wrapper.client(key) as client:
+        with contextlib.suppress(httpx.RemoteProtocolError):
+            await client.post("/v1/chat/completions", json=LEFT | {"stream": True})
+    await wrapper.until(lambda: wrapper.service.running == 0)
+    return wrapper
+
+
+async def test_an_error_inside_of_a_stream_is_charged_as_far_as_it_came(make_wrapper: MakeWrapper) -> None:
+    wrapper = await left_by_the_engine(make_wrapper, streaming(CAME, event({"error": {"code": 500}}), DONE))
+    assert 3 < used(wrapper) < 200
+    assert 'tokens_total{kind="completion",model="tiny",product="team"} 3.0' in wrapper.metrics()
+
+
+async def test_an_engine_that_breaks_off_is_counted_and_not_charged(make_wrapper: MakeWrapper) -> None:
+    async def script(_: Received, reply: Reply) -> None:
+        await reply.stream_head()
+        await reply.chunk(CAME)
+        reply.writer.close()
+
+    wrapper = await left_by_the_engine(make_wrapper, script)
+    assert used(wrapper) == 0
+    assert 'tokens_total{kind="completion",model="tiny",product="team"} 3.0' in wrapper.metrics()

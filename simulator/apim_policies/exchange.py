@@ -75,6 +75,8 @@ class Environment:
     clock: Callable[[], float]
     sleep: Callable[[float], Awaitable[None]]
     metrics: list[Metric] = field(default_factory=list)
+    limits_estimate_streams: bool = False
+    """Whether token limits estimate every stream, as their page says; else its usage counts where it is told."""
 
 
 @dataclass

@@ -1,7 +1,8 @@
 """Elements that count: rate-limit-by-key, llm-token-limit, llm-emit-token-metric.
 
-From their pages (docs/facts/api-management.md#limits): rates answer 429, quotas 403; prompt tokens are estimated
-before, what an answer used counts after it; the headers named in the attributes tell what is left. Assumptions: what
+From their pages (docs/facts/api-management.md#limits and #tokens-of-streams): rates answer 429, quotas 403; prompt
+tokens are estimated before, what an answer used counts after it; the headers named in the attributes tell what is left;
+metrics take the usage of a stream that tells it. Assumptions: so do limits (`limits_estimate_streams`: not); what
 is left in the headers is what is left after this request's estimate; a request that was refused or got no answer
 counts its estimate; a client that leaves early is counted with what it had got.
 """
@@ -101,7 +102,7 @@ def llm_token_limit(element: Element, _: str) -> Step:
             for name, _, _ in limits:
                 counters[name].take(used.total - estimate, exchange.now)
 
-        _watch(exchange, settle)
+        _watch(exchange, settle, estimate_streams=exchange.environment.limits_estimate_streams)
 
     return step
 
@@ -143,7 +144,7 @@ _DEFAULT_DIMENSIONS: dict[str, fields.Value] = {
 }
 
 
-def _watch(exchange: Exchange, settle: Settle) -> None:
+def _watch(exchange: Exchange, settle: Settle, *, estimate_streams: bool = False) -> None:
     """Have `settle` called with what the request used, when its answer has ended."""
     meter: list[AnswerMeter] = []
     estimate = estimate_prompt(exchange.request.body)
@@ -152,7 +153,8 @@ def _watch(exchange: Exchange, settle: Settle) -> None:
         if not meter:
             answer = exchange.response
             kind = (answer.headers.get("Content-Type") or "") if answer else ""
-            meter.append(AnswerMeter(estimate, stream=kind.startswith("text/event-stream")))
+            stream = kind.startswith("text/event-stream")
+            meter.append(AnswerMeter(estimate, stream=stream, by_usage=not (stream and estimate_streams)))
         meter[0].feed(chunk)
 
     def end() -> None:

@@ -1,9 +1,8 @@
 """Tokens of prompts and answers, as a gateway knows them: by estimate before, by the answer's `usage` after. Pure.
 
-API Management estimates prompts "based on the prompt schema" and, in streams, answers too; its estimator is not public.
-The lab's own: four bytes of text a token, and four tokens around each message (assumption). Where an answer reports its
-usage, that is what counts in the lab, for streams as well (assumption for streams: the page says that their prompt
-tokens are always estimated).
+API Management estimates prompts "from the prompt schema" and, in streams, answers too; its estimator is not public. The
+lab's own: four bytes of text a token, and four tokens around each message (assumption).
+(docs/facts/api-management.md#tokens-of-streams)
 """
 
 from __future__ import annotations
@@ -47,11 +46,12 @@ def estimate_prompt(body: bytes | None) -> int:
 
 
 class AnswerMeter:
-    """Watches an answer go by without holding any of it back."""
+    """Watches an answer go by without holding any of it back. `by_usage`: what it reports counts, not the estimate."""
 
-    def __init__(self, prompt_estimate: int, *, stream: bool) -> None:
+    def __init__(self, prompt_estimate: int, *, stream: bool, by_usage: bool = True) -> None:
         self._prompt = prompt_estimate
         self._stream = stream
+        self._by_usage = by_usage
         self._held = b""
         self._text = ""
         self._reported: Tokens | None = None
@@ -76,7 +76,7 @@ class AnswerMeter:
     def _look(self, value: dict[str, Any]) -> None:
         inner = value.get("response")
         usage = (inner if isinstance(inner, dict) else value).get("usage")
-        if isinstance(usage, dict):
+        if self._by_usage and isinstance(usage, dict):
             prompt = usage.get("prompt_tokens", usage.get("input_tokens"))
             completion = usage.get("completion_tokens", usage.get("output_tokens", 0))
             if isinstance(prompt, int) and isinstance(completion, int):

@@ -10,9 +10,20 @@ from typing import Any
 
 import httpx
 import pytest
+from openai import AsyncOpenAI
 
 from huddle.headers import BACKEND_KEY_HEADER
-from tests.serving.wrapper.fake_engine import DONE, Received, Reply, saying, token
+from tests.serving.wrapper.fake_engine import (
+    DONE,
+    USAGE_EVENT,
+    Received,
+    Reply,
+    event,
+    polite,
+    saying,
+    streaming,
+    token,
+)
 from tools.deadlines import scaled
 
 from .lab import BACKEND_KEY, KEY, MODEL, OTHER_KEY
@@ -20,6 +31,13 @@ from .wire import Wire, wire
 
 pytestmark = pytest.mark.anyio
 HEADER = "Ocp-Apim-Subscription-Key"
+ENDING = event(
+    {
+        "id": "x",
+        "object": "chat.completion.chunk",
+        "choices": [{"index": 0, "delta": {"content": "t1"}, "finish_reason": "stop"}],
+    }
+)
 
 
 @pytest.fixture
@@ -145,20 +163,38 @@ async def test_nobody_gets_past_the_gateway(line: Wire) -> None:
             assert (await direct.post("/v1/chat/completions", json=chat(), headers=headers)).status_code == 401
 
 
+async def ends_its_choice(request: Received, reply: Reply) -> None:
+    """A stream whose last event of a choice says why it ended, as vLLM's does; else a plain answer."""
+    if request.json.get("stream"):
+        await streaming(token("t0 "), ENDING, USAGE_EVENT, DONE)(request, reply)
+    else:
+        await polite(request, reply)
+
+
 @pytest.mark.parametrize("asked", [True, False], ids=["usage asked for", "usage not asked for"])
 async def test_a_quota_bites_streams_and_plain_answers_alike(line: Wire, http: httpx.AsyncClient, asked: bool) -> None:
-    """To the token where the client asks for the usage; else within the gateway's estimate of what it saw."""
+    """To the token: a client that does not ask for its usage would be counted by the gateway's estimate."""
     options = {"stream_options": {"include_usage": True}} if asked else {}
+    line.engine.script = ends_its_choice
     left = []
     for fields in ({}, {"stream": True, **options}):
         line.gateway.environment.counters.held.clear()
         await http.post("/v1/chat/completions", json=chat(max_tokens=5, **fields))
         probe = await http.post("/v1/completions", json={"model": MODEL, "prompt": ""})
         left.append(int(probe.headers["X-RateLimit-Remaining-Quota-Tokens"]))
-    plain, streamed = (3_000 - each for each in left)
-    assert plain == 16, "what the engine counted"
-    if asked:
-        assert streamed == plain
-    else:
-        prompt, answer = 5, 4  # "hi" and its message; "t0 t1 t2 t3 t4 ", at four bytes a token
-        assert streamed == prompt + answer
+    assert [3_000 - each for each in left] == [16, 16], "what the engine counted"
+
+
+async def test_openais_sdk_meets_no_event_without_choices_unless_it_asks(line: Wire) -> None:
+    """Its users write `chunk.choices[0]`, and some leave off at the reason why a choice ended."""
+    line.engine.script = ends_its_choice
+    messages: Any = [{"role": "user", "content": "hi"}]
+    async with AsyncOpenAI(base_url=f"{line.url}/v1", api_key="unused", default_headers={HEADER: KEY}) as client:
+        stream = await client.chat.completions.create(model=MODEL, messages=messages, stream=True)
+        chunks = [chunk async for chunk in stream]
+        assert [chunk.choices[0].delta.content for chunk in chunks] == ["t0 ", "t1"]
+        assert [chunk.choices[0].finish_reason for chunk in chunks] == [None, "stop"]
+        assert [chunk.usage and chunk.usage.total_tokens for chunk in chunks] == [None, 16]
+        async with client.chat.completions.stream(model=MODEL, messages=messages) as helped:
+            whole = await helped.get_final_completion()
+        assert (whole.choices[0].message.content, whole.choices[0].finish_reason) == ("t0 t1", "stop")

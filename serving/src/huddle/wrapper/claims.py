@@ -128,10 +128,11 @@ class Claims:
 def _charged(usage: Usage | None, refusal: RequestError | None, *, sent: bool, refused: bool) -> int | None:
     """Tokens to charge: what the engine counted; nothing where it did or could do no work; else all declared.
 
-    A client that leaves a stream early is charged what it declared: leaving just before the usage event would
-    otherwise be a way to pay nothing.
+    A client that leaves a stream is charged as far as the stream came: leaving just before the usage event would
+    otherwise be a way to pay nothing. Of a plain answer nobody knows how far it came, so all it declared is charged.
     """
-    if usage is not None:
+    if usage is not None and not usage.estimated:
         return usage.total
-    broken = refusal is not None and refusal.status in (502, 503)
-    return 0 if not sent or broken or refused else None
+    if not sent or refused or (refusal is not None and refusal.status in (502, 503)):
+        return 0
+    return None if usage is None else usage.total

@@ -19,6 +19,7 @@ from huddle.wrapper.body.prepare import Prepared
 from huddle.wrapper.claims import Admitted, Claims
 from huddle.wrapper.deadline import Deadline
 from huddle.wrapper.engine import errors as engine_errors
+from huddle.wrapper.engine.unreported import Unreported
 from huddle.wrapper.engine.usage import BytesMeter, PlainMeter, Usage, judge_plain
 from huddle.wrapper.errors import RequestError, upstream_broken, upstream_timeout
 from huddle.wrapper.http.connection import ClientConnection
@@ -54,6 +55,7 @@ class ExchangeService(Protocol):
     pool: UpstreamPool
     workbench: Workbench
     answers: Workbench
+    unreported: Unreported
 
     def finished(
         self, exchange: "Exchange", how: End, usage: Usage | None, refusal: RequestError | None, now: float
@@ -88,6 +90,7 @@ class Exchange:
         self._meter: reading.Meter = BytesMeter()
         self._sse = False
         self._error: reading.EngineError | None = None
+        self._error_inside = False
         self._asked_again = False
         self._ended = False
         self._task: asyncio.Task[None] | None = None
@@ -357,6 +360,7 @@ class Exchange:
         refusal = reading.refusal_in_stream(event, self.status, self.admitted, self.prepared, self.service.log)
         of(self.service.metrics.refusals, refusal.code).inc()
         self._claims.refused(refusal.status)
+        self._error_inside = True
         return refusal.event()
 
     def _upstream_fault(self, refusal: RequestError) -> None:
@@ -382,7 +386,8 @@ class Exchange:
             self._task.cancel()
         if how is End.DONE:
             self._claims.compiled()
-        usage = self._meter.usage
+        broken_off = self._sent_at is not None and (how in (End.CLIENT_GONE, End.TRUNCATED) or self._error_inside)
+        usage = reading.used(self._meter, self.admitted, self.prepared, self.service.unreported, broken_off=broken_off)
         self._meter, self._body = BytesMeter(), b""  # it is booked a moment later, and holds nothing until then
         if self.prepared is not None:
             self.prepared.body = b""

@@ -9,7 +9,8 @@ from huddle.wrapper.body.prepare import Prepared
 from huddle.wrapper.claims import Admitted
 from huddle.wrapper.engine import errors as engine_errors
 from huddle.wrapper.engine.answers import Judge
-from huddle.wrapper.engine.usage import BytesMeter, PlainMeter, StreamMeter, VectorsMeter
+from huddle.wrapper.engine.unreported import Measured, Unreported
+from huddle.wrapper.engine.usage import BytesMeter, PlainMeter, StreamMeter, Usage, VectorsMeter
 from huddle.wrapper.errors import RequestError
 from huddle.wrapper.http.upstream import Address, ResponseHead
 from huddle.wrapper.observability.logs import LogWriter
@@ -62,8 +63,25 @@ def meter(
     )
     judge = Judge(admitted.route, admitted.request_id, secrets, prepared.repeated, prepared.stops)
     if content_type == STREAM_TYPE:
-        return StreamMeter(judge, hide=prepared.hide_usage, error=error)
+        tell = admitted.caller.via is auth.Via.GATEWAY  # it counts what goes by; for other callers only we count
+        return StreamMeter(judge, hide=prepared.hide_usage, tell=tell, error=error)
     return VectorsMeter(judge) if admitted.route is Route.EMBEDDINGS else PlainMeter(judge)
+
+
+def used(
+    meter: Meter, admitted: Admitted, prepared: Prepared | None, known: Unreported, *, broken_off: bool
+) -> Usage | None:
+    """What a request has used: as the engine said, or for a stream that has broken off, as far as it came."""
+    told = meter.usage
+    if prepared is None or (told is None and not (broken_off and prepared.stream)):
+        return told
+    pieces = meter.pieces if isinstance(meter, StreamMeter) else 0
+    begins = prepared.sequences if admitted.route is Route.CHAT else 0  # a choice begins with an event without a token
+    measured = Measured(prepared.input_tokens, max(0, pieces - begins))
+    if told is None:
+        return known.usage(prepared.served.name, measured)
+    known.learn(prepared.served.name, measured, told)
+    return told
 
 
 def refusal(error: EngineError, admitted: Admitted, prepared: Prepared | None, log: LogWriter) -> RequestError:

@@ -24,6 +24,7 @@ from huddle.wrapper.background import Background, place
 from huddle.wrapper.claims import Admitted
 from huddle.wrapper.config import WrapperConfig
 from huddle.wrapper.engine.probe import EngineProbe
+from huddle.wrapper.engine.unreported import Unreported
 from huddle.wrapper.engine.usage import Usage
 from huddle.wrapper.errors import RequestError, going_away, malformed
 from huddle.wrapper.exchange import End, Exchange
@@ -84,6 +85,7 @@ class WrapperService:
         self._context_lengths: dict[str, int] = {}
         self.workbench = Workbench(runtime.bench)
         self.answers = Workbench(sys.maxsize)  # places at the engine bound them already
+        self.unreported = Unreported()
         self.turns = Turns(self.loop)
         self.ledger = Ledger(*runtime.memory)
         self._seats: Seats[ClientConnection] = Seats(*runtime.seats)
@@ -223,10 +225,12 @@ class WrapperService:
             metrics.disconnects.inc()
         elif how is End.TRUNCATED:
             metrics.truncated.inc()
-        if usage is not None:
-            of(metrics.tokens, model, product, "prompt").inc(usage.prompt_tokens)
-            of(metrics.tokens, model, product, "completion").inc(usage.completion_tokens)
-        elif how is End.DONE and exchange.status == 200:
+        if usage is not None and (usage.completion_tokens or not usage.estimated):  # a prompt counts with a first token
+            for kind, tokens in (("prompt", usage.prompt_tokens), ("completion", usage.completion_tokens)):
+                of(metrics.tokens, model, product, kind).inc(tokens)
+                if usage.estimated:
+                    of(metrics.estimated_tokens, kind).inc(tokens)
+        if (usage is None or usage.estimated) and how is End.DONE and exchange.status == 200:
             metrics.usage_missing.inc()
         self.log.info(
             "request",
@@ -246,6 +250,7 @@ class WrapperService:
             fields_stripped=prepared.stripped if prepared else None,
             prompt_tokens=usage.prompt_tokens if usage else None,
             completion_tokens=usage.completion_tokens if usage else None,
+            tokens_estimated=usage.estimated or None if usage else None,
             ttft_ms=None if ttft is None else round(ttft * 1000, 1),
             total_ms=round(took * 1000, 1),
             queue_ms=round(exchange.queue_s * 1000, 1),

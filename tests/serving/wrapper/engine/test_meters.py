@@ -21,14 +21,70 @@ FIRST = '"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reaso
 LAST = '"delta":{"content":" end"},"logprobs":null,"finish_reason":"stop","stop_reason":null'
 
 
-def streamed(events: list[bytes], route: Route = Route.CHAT) -> bytes:
-    meter = StreamMeter(Judge(route, "", (*PROMPTS.values(), SALT, ENGINE_KEY)), hide=True, error=lambda _: b"ours")
+def streamed(events: list[bytes], route: Route = Route.CHAT, *, tell: bool = False) -> bytes:
+    judge = Judge(route, "", (*PROMPTS.values(), SALT, ENGINE_KEY))
+    meter = StreamMeter(judge, hide=True, tell=tell, error=lambda _: b"ours")
     return b"".join(map(meter.feed, events)) + meter.rest()
 
 
 def test_the_usual_events_pass_as_they_came() -> None:
     events = [usual(FIRST), usual('"delta":{"content":" word"},"finish_reason":null'), usual(LAST)]
     assert streamed(events) == b"".join(events)
+
+
+WORD = usual('"delta":{"content":" word"},"finish_reason":null')
+COUNTS = '"usage":{"prompt_tokens":3,"total_tokens":5,"completion_tokens":2}'
+USAGE_EVENT = usual("").replace(b'[{"index":0,}]}', f"[],{COUNTS}}}".encode())
+END = b"data: [DONE]\n\n"
+
+
+def ending(index: int = 0, *, usage: bool = False) -> bytes:
+    event = usual(LAST).replace(b'"index":0', b'"index":%d' % index)
+    return event.replace(b"}]}", f"}}],{COUNTS}}}".encode()) if usage else event
+
+
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+def test_the_usage_is_told_in_the_event_that_ends_the_last_choice(size: int) -> None:
+    """A client that did not ask for it meets no event without choices, and none that it would not have got."""
+    stream = usual(FIRST) + WORD + ending(1) + WORD + ending() + USAGE_EVENT + END
+    cut = [stream[i : i + size] for i in range(0, len(stream), size)]
+    assert streamed(cut, tell=True) == usual(FIRST) + WORD + ending(1) + WORD + ending(usage=True) + END
+    assert streamed(cut) == stream.replace(USAGE_EVENT, b"")
+
+
+@pytest.mark.parametrize("after", [END, b"", b"data: {not json\n\n", WORD], ids=["done", "end", "error", "word"])
+def test_an_ended_choice_is_told_also_when_no_usage_follows(after: bytes) -> None:
+    assert streamed([usual(FIRST), ending(), after], tell=True) == usual(FIRST) + ending() + after.replace(
+        b"data: {not json\n\n", b"ours"
+    )
+
+
+def test_an_ended_choice_comes_before_the_error_for_an_event_without_end() -> None:
+    endless = b"data: " + b"x" * (usage._EVENT_MAX + 1)
+    assert (
+        streamed([usual(FIRST), ending(), endless, b"\n\n", END], tell=True) == usual(FIRST) + ending() + b"ours" + END
+    )
+
+
+def test_what_is_held_is_told() -> None:
+    meter = StreamMeter(Judge(Route.CHAT), hide=True, tell=True, error=lambda _: b"ours")
+    meter.feed(ending() + b"data: ")
+    assert meter.size == len(ending()) - len(b"data:\n\n") + len(b"data: ")
+    meter.feed(b"[DONE]\n\n")
+    assert meter.size == 0
+
+
+def test_usage_without_an_ended_choice_stays_hidden() -> None:
+    assert streamed([usual(FIRST), WORD, USAGE_EVENT, END], tell=True) == usual(FIRST) + WORD + END
+
+
+def test_pieces_are_counted_however_they_come() -> None:
+    stream = usual(FIRST) + WORD * 5 + ending() + USAGE_EVENT + END
+    for tell in (False, True):
+        for size in (1, 100, 10_000):
+            meter = StreamMeter(Judge(Route.CHAT), hide=True, tell=tell, error=lambda _: b"ours")
+            [meter.feed(stream[i : i + size]) for i in range(0, len(stream), size)]
+            assert meter.pieces == 7
 
 
 def test_a_read_that_cuts_an_event_does_not_have_the_others_parsed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,8 @@ async def test_the_engines_whole_answers_are_known(wrapped: Wrapper, tap: Tap) -
         answer = await wrapped.http.post(path, json={"model": "tiny", **body})
         assert answer.status_code == 200, answer.text
         assert answer.json() == json.loads(tap.answers[-1]), path
-        streamed = await wrapped.http.post(path, json={"model": "tiny", **body, "stream": True})
+        options = {} if path == "/v1/responses" else {"stream_options": {"include_usage": True}}
+        streamed = await wrapped.http.post(path, json={"model": "tiny", **body, "stream": True, **options})
         for line, sent in zip(streamed.text.splitlines(), tap.answers[-1].decode().splitlines(), strict=False):
             if line.startswith("data: {"):
                 assert json.loads(line[6:]) == json.loads(sent[6:]), path
@@ -32,15 +33,20 @@ async def test_the_engines_whole_answers_are_known(wrapped: Wrapper, tap: Tap) -
 
 @pytest.mark.parametrize("asked", [True, False])
 async def test_a_stream_is_the_engines_own_bytes(wrapped: Wrapper, tap: Tap, asked: bool) -> None:
+    """The gateway counts what goes by: the usage that only we asked for stands in the last choice's last event."""
     answer = await wrapped.chat(
         messages=USER, stream=True, max_tokens=40, ignore_eos=True, stream_options={"include_usage": asked}
     )
     sent = tap.answers[-1]
-    events = sent.split(b"\n\n")
-    usage = [event for event in events if b'"choices":[]' in event]
-    assert len(usage) == 1
     assert sent.endswith(b"data: [DONE]\n\n")
-    assert answer.content == (sent if asked else sent.replace(usage[0] + b"\n\n", b""))
+    *pieces, last, usage, _, _ = sent.split(b"\n\n")
+    assert b'"choices":[]' in usage
+    told = json.loads(last[6:]) | json.loads(usage[6:]) | {"choices": json.loads(last[6:])["choices"]}
+    if asked:
+        assert answer.content == sent
+    else:
+        *same, merged, end, nothing = answer.content.split(b"\n\n")
+        assert (same, json.loads(merged[6:]), end, nothing) == (pieces, told, b"data: [DONE]", b"")
 
 
 async def test_a_plain_answer_is_the_engines_own_bytes(wrapped: Wrapper, tap: Tap) -> None:

@@ -70,6 +70,8 @@ class Prepared:
     """What the client has sent of `REPEATED`."""
     as_bytes: bool = False
     """Whether vectors were asked for as bytes."""
+    input_tokens: int = 0
+    """An estimate of the input from its size, on the high side."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +124,22 @@ class Preparer:
         fields["cache_salt"] = salt
         _step_back(fields, served.priority)
         written = serialise(fields)
-        reserve = _reserved(served, _input_tokens(fields, len(written)), output, sequences)
+        inputs = _input_tokens(fields, len(written))
+        reserve = _reserved(served, inputs, output, sequences)
         as_bytes = fields.get("encoding_format") in _BYTES_FORMATS
         return Prepared(
-            written, served, stream, hide, reserve, sequences, stripped, compiling, _stops(fields), repeated, as_bytes
+            body=written,
+            served=served,
+            stream=stream,
+            hide_usage=hide,
+            reserve_tokens=reserve,
+            sequences=sequences,
+            stripped=stripped,
+            compiling=compiling,
+            stops=_stops(fields),
+            repeated=repeated,
+            as_bytes=as_bytes,
+            input_tokens=inputs,
         )
 
     def _compiling(self, schemas_of: dict[str, Any], tool_choice: Any, body_bytes: int) -> Compiling | None:

@@ -26,21 +26,25 @@ _SHARED: Final = re.compile(
     rb'data: \{"id":"([^"\\]++)","object":"(?:chat\.completion\.chunk|text_completion)","created":\d{1,15},'
     rb'"model":"([^"\\]++)","choices":\['
 ).match
-_PIECE: Final = re.compile(
+_PIECE_FORM: Final = (
     rb'\{"index":\d{1,4},"(?:delta":\{(?:"role":"assistant",)?(?:"(?:content|reasoning|reasoning_content)":)?|text":)'
     rb'(?:"[^"\\\x00-\x1f]*+(?:\\.[^"\\\x00-\x1f]*+)*+")?\}?'
-    rb'(?:,"(?:logprobs|finish_reason|stop_reason|token_ids)":null|,"finish_reason":"(?:stop|length)")*+\}\]\}\n\n'
-).match
+    rb'(?:,"(?:logprobs|finish_reason|stop_reason|token_ids)":null%b)*+\}\]\}\n\n'
+)
+_PIECE: Final = re.compile(_PIECE_FORM % rb'|,"finish_reason":"(?:stop|length)"').match
+_UNENDED_PIECE: Final = re.compile(_PIECE_FORM % b"").match
 PLAIN_MAX: Final = 16 * 1024 * 1024
 """The longest plain answer that is judged; it is held until it is whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens as the engine counted them."""
+    """Tokens as the engine counts them."""
 
     prompt_tokens: int
     completion_tokens: int
+    estimated: bool = False
+    """The engine did not say it: see `unreported`."""
 
     @property
     def total(self) -> int:
@@ -69,18 +73,25 @@ class StreamMeter:
     """Judges a stream of server-sent events.
 
     `error` makes the event that stands for an error of the engine's; with `hide`, the usage event that only we asked
-    for is taken out.
+    for is taken out. With `tell` as well, its usage goes on in the event that ends the last choice: whoever counts on
+    the way sees it, and a client that did not ask meets no event without choices
+    (docs/decisions/0021-tokens-that-add-up.md).
     """
 
-    def __init__(self, judge: Judge, *, hide: bool, error: Callable[[bytes], bytes]) -> None:
+    def __init__(self, judge: Judge, *, hide: bool, tell: bool = False, error: Callable[[bytes], bytes]) -> None:
         self._judge = judge
         self._hide = hide
+        self._tell = hide and tell
+        self._piece = _UNENDED_PIECE if self._tell else _PIECE
         self._replaced = error
         self._held: list[bytes] = []
         self.size = 0  # of what is held
+        self._ending = b""  # the text of the event that ended a choice: the usage may be next
         self._dropping = False
         self._shared: bytes | None = None
         self.usage: Usage | None = None
+        self.pieces = 0
+        """Events with a piece of an answer so far: mostly a token each, and one that begins each choice of a chat."""
 
     def feed(self, data: bytes) -> bytes:
         """Note what `data` says and return what the client shall get now.
@@ -94,7 +105,7 @@ class StreamMeter:
         else:
             if held:
                 data = b"".join(held) + data
-            pieces = 0 if self._dropping else self._pieces(data)
+            pieces = 0 if self._dropping or self._ending else self._pieces(data)
             if not held and pieces == len(data):
                 return data
             made = data[:pieces]
@@ -102,10 +113,10 @@ class StreamMeter:
             if end:
                 made += b"".join(map(self._look, whole.split(_EVENT_END)))
             held[:] = [partial] if partial else []
-            self.size = len(partial)
-        if self.size > _EVENT_MAX:
+            self.size = len(partial) + len(self._ending)
+        if self.size - len(self._ending) > _EVENT_MAX:
             if not self._dropping:
-                made += self._replaced(b"".join(held))
+                made += self._ended() + self._replaced(b"".join(held))
             self._dropping = True
             held[:] = [held[-1][-1:]]  # it may be half of the end
             self.size = 1
@@ -116,16 +127,18 @@ class StreamMeter:
         partial = b"".join(self._held)
         self._held.clear()
         self.size = 0
-        return self._look(partial) if partial else b""
+        return (self._look(partial) if partial else b"") + self._ended()
 
     def _pieces(self, data: bytes) -> int:
         """Bytes at the beginning that are events with pieces of text, behind what this stream's events share."""
-        shared, at = self._shared, 0
+        shared, at, count = self._shared, 0, 0
         if shared is None:
             shared = self._shared = self._usual_beginning(data)
         if shared is not None:
-            while data.startswith(shared, at) and (found := _PIECE(data, at + len(shared))):
+            while data.startswith(shared, at) and (found := self._piece(data, at + len(shared))):
                 at = found.end()
+                count += 1
+            self.pieces += count
         return at
 
     def _usual_beginning(self, data: bytes) -> bytes | None:
@@ -145,26 +158,50 @@ class StreamMeter:
             self._dropping = False
             return b""
         if event == _DONE_EVENT:
-            return event + _EVENT_END
+            return self._ended() + event + _EVENT_END
         lines = [line[5:] for line in event.split(b"\n") if line.startswith(b"data:")]
         if not lines:
             return b""  # a comment, or what no client would read
         text = b"".join(lines)
         if text.strip() == _DONE:
-            return _DONE_EVENT + _EVENT_END
+            return self._ended() + _DONE_EVENT + _EVENT_END
         value = decode(text)
         if not isinstance(value, dict) or _is_error(value):
-            return self._replaced(event)
+            return self._ended() + self._replaced(event)
         usage = usage_of(value)
         if usage is not None:
             self.usage = usage
             if self._hide and value.get("choices") == []:
-                return b""
+                return self._ended(value)
+        self.pieces += _is_piece(value)
+        made = self._ended()
+        if self._tell and _ends_a_choice(value):
+            self._ending = text
+            return made
+        return made + self._judged(value)
+
+    def _ended(self, usage_event: dict[str, Any] | None = None) -> bytes:
+        """The held event that ended a choice; the usage event that follows it says the rest."""
+        if not self._ending:
+            return b""
+        value, self._ending = decode(self._ending), b""
+        return self._judged(value if usage_event is None else value | usage_event | {"choices": value["choices"]})
+
+    def _judged(self, value: dict[str, Any]) -> bytes:
         made = self._judge.event(value)
         shared, found, _ = made.partition(_CHOICES)
         if found:
             self._shared = shared + found
         return made
+
+
+def _is_piece(event: dict[str, Any]) -> bool:
+    return bool(event.get("choices")) or isinstance(event.get("delta"), str)
+
+
+def _ends_a_choice(event: dict[str, Any]) -> bool:
+    choices = event.get("choices")
+    return isinstance(choices, list) and any(isinstance(one, dict) and one.get("finish_reason") for one in choices)
 
 
 def _is_error(event: dict[str, Any]) -> bool:

@@ -47,12 +47,18 @@ class Metrics:
         )
         self.tokens = Counter(
             "huddle_wrapper_tokens",
-            "Tokens, counted by the engine.",
+            "Tokens, counted by the engine; of streams that broke off, as far as they came.",
             ("model", "product", "kind"),
             registry=registry,
         )
+        self.estimated_tokens = Counter(
+            "huddle_wrapper_estimated_tokens",
+            "The part of the tokens that the engine did not say: of streams that broke off.",
+            ("kind",),
+            registry=registry,
+        )
         self.usage_missing = Counter(
-            "huddle_wrapper_usage_missing", "Answers without usage; what they declared was charged.", registry=registry
+            "huddle_wrapper_usage_missing", "Answers that came to their end without usage.", registry=registry
         )
         self.overhead = Histogram(
             "huddle_wrapper_overhead_seconds",

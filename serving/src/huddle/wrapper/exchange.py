@@ -361,6 +361,8 @@ class Exchange:
         refusal = reading.refusal_in_stream(event, self.status, self.admitted, self.prepared, self.service.log)
         of(self.service.metrics.refusals, refusal.code).inc()
         self._claims.refused(refusal.status)
+        if refusal.status >= 500:
+            self._way.doubt()
         return refusal.event()
 
     def _upstream_fault(self, refusal: RequestError) -> None:

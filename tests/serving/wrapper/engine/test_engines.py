@@ -19,6 +19,7 @@ from tests.serving.wrapper.fake_engine import (
     Reply,
     fake_engine,
     saying,
+    streaming,
     token,
 )
 from tools.deadlines import scaled
@@ -257,6 +258,14 @@ class TestUnsent:
     async def test_an_engine_that_fails_at_once_does_not_draw_all_requests(self, unwatched: Wrapper, engines) -> None:
         engines[0].script = saying({"error": {"message": "EngineCore is dead"}}, 500)
         assert [(await unwatched.chat()).status_code for _ in range(6)] == [500] + [200] * 5
+        assert served(engines) == [1, 5]
+
+    async def test_nor_one_whose_core_has_died_under_its_streams(self, unwatched: Wrapper, engines) -> None:
+        engines[0].script = streaming(
+            b'data: {"error": {"message": "EngineCore encountered an issue.", "code": 500}}\n\n'
+        )
+        answers = [(await unwatched.chat(stream=True)).text for _ in range(6)]
+        assert ["engine_error" in answer for answer in answers] == [True] + [False] * 5
         assert served(engines) == [1, 5]
 
 

@@ -5,7 +5,6 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -27,13 +26,6 @@ GPUS = """\
 1, GPU-bbbb2222, NVIDIA H100 NVL, 95830, 4, 95826
 """
 APPS = f"GPU-aaaa1111, {os.getpid()}, 86000\nGPU-aaaa1111, 4194305, [N/A]\n"
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path / "node")
-    yield made
-    made.clean_up()
 
 
 def ready(world: World) -> None:
@@ -134,19 +126,6 @@ class TestEndOfTheEngine:
         assert code == 0
         assert "the last runs died young: waiting 5 s" in output
         assert record.read() == []
-
-    def test_each_copy_has_a_record_of_its_own(self, world):
-        code, output = world.launch("--copy", "1", engine="crash").finish()
-        assert code == 3, output
-        scratch = world.root / "workspace" / "scratch"
-        assert [path.name for path in scratch.iterdir()] == ["launch-tiny@1.json"]
-        world.notes.unlink()
-        process = world.launch()  # without a pause
-        ready(world)
-        process.send(signal.SIGTERM)
-        code, output = process.finish()
-        assert code == 0
-        assert "died young" not in output
 
 
 class TestLeftovers:
@@ -260,25 +239,6 @@ class TestBeforeTheStart:
         assert "TP 2 × PP 2 needs 4 GPUs on this node; there are 2" in world.refused(
             "--tp", "2", "--pp", "2", device="cuda"
         )
-
-    def test_a_copy_is_judged_by_its_own_gpus(self, world):
-        """GPU 0 is full, so only a look at exactly GPU 1 lets the second copy start."""
-        self.smi(world)
-        port = reserve_port()
-        process = world.launch("--copy", "1", "--port", str(port), device="cuda")
-        ready(world)
-        process.send(signal.SIGTERM)
-        code, output = process.finish()
-        assert code == 0, output
-        assert "on the GPU 1" in output and f"--port {port + 1} " in output
-
-    def test_a_copy_whose_gpus_are_not_there(self, world):
-        self.smi(world)
-        sentence = "TP 1 × PP 2 needs 2 GPUs on this node, from GPU 2 on, as copy 1; there are 2, GPU 2 and GPU 3 are"
-        assert sentence in world.refused("--copy", "1", "--pp", "2", device="cuda")
-        assert sentence in world.refused("--copy", "1", "--pp", "2", "--gpu", "h100-nvl", device="cuda")
-        (world.root / "gpus").write_text(GPUS + GPUS.splitlines()[1].replace("1, GPU-bbbb", "2, GPU-cccc") + "\n")
-        assert "there are 3, GPU 3 is missing" in world.refused("--copy", "1", "--pp", "2", device="cuda")
 
     def test_an_unknown_gpu_is_named(self, world):
         self.smi(world)

@@ -69,7 +69,9 @@ def variants(name: str) -> list[LaunchRequest]:
 
 def huddle(*words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     line = [sys.executable, "-c", "from huddle.cli import main; main()", *words]
-    whole = {k: v for k, v in os.environ.items() if k not in {"MODEL_NAME", "HUDDLE_MODELS"}} | (env or {})
+    whole = {
+        k: v for k, v in os.environ.items() if k not in {"MODEL_NAME", "HUDDLE_MODELS", "CUDA_VISIBLE_DEVICES"}
+    } | (env or {})
     return subprocess.run(line, capture_output=True, text=True, timeout=scaled(60), check=False, env=whole)
 
 

@@ -5,7 +5,6 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -27,13 +26,6 @@ GPUS = """\
 1, GPU-bbbb2222, NVIDIA H100 NVL, 95830, 4, 95826
 """
 APPS = f"GPU-aaaa1111, {os.getpid()}, 86000\nGPU-aaaa1111, 4194305, [N/A]\n"
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path / "node")
-    yield made
-    made.clean_up()
 
 
 def ready(world: World) -> None:

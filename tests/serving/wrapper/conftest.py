@@ -124,7 +124,8 @@ async def wrappers(tmp_path: Path, connection: type[ClientConnection] = ClientCo
         stack.callback(server.close)
         stack.callback(service.abort_all)
         service.background.keep("tick", service.tick)
-        service.background.keep("probe", service.probe.run)
+        for engine_watched in service.engines.all:
+            service.background.keep("probe", engine_watched.probe.run)
         stack.callback(service.background.close)
         port = server.sockets[0].getsockname()[1]
         http = httpx.AsyncClient(

@@ -128,6 +128,7 @@ def streaming(*chunks: bytes) -> Script:
 class FakeEngine:
     def __init__(self) -> None:
         self.script: Script = polite
+        self.watched: Script | None = None  # what the wrapper's watch gets, where that is not polite
         self.requests: list[Received] = []
         self.connections = 0
         self.open = 0
@@ -146,7 +147,7 @@ class FakeEngine:
             while (request := await self._read(reader)) is not None:
                 self.requests.append(request)
                 probe = request.path in ("/health", "/v1/models")
-                await (polite if probe else self.script)(request, Reply(reader, writer))
+                await ((self.watched or polite) if probe else self.script)(request, Reply(reader, writer))
                 if writer.is_closing():
                     break
         except (ConnectionError, asyncio.CancelledError):
@@ -183,7 +184,18 @@ class FakeEngine:
             parser.feed_data(data)
         return request
 
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def start(self) -> None:
+        """Listen; again where it did before."""
+        self._server = await asyncio.start_server(self.handle, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
     async def stop(self) -> None:
+        """Be gone: the port is closed, and so is every connection, in the middle of its answer."""
+        self._server.close()
         for task in list(self._tasks):
             task.cancel()
 
@@ -191,10 +203,8 @@ class FakeEngine:
 @asynccontextmanager
 async def fake_engine() -> AsyncIterator[FakeEngine]:
     engine = FakeEngine()
-    server = await asyncio.start_server(engine.handle, "127.0.0.1", 0)
-    engine.port = server.sockets[0].getsockname()[1]
+    await engine.start()
     try:
         yield engine
     finally:
-        server.close()
         await engine.stop()

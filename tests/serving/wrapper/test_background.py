@@ -65,7 +65,7 @@ async def test_models_of_any_shape_do_not_end_the_watch(
     models.append(NOT_MODELS[shape])
     wrapper = await make_wrapper()
     async with asyncio.timeout(scaled(10)):
-        while "models" not in (reason := str(wrapper.service.probe.problem)) and "serve" not in reason:
+        while "models" not in (reason := str(wrapper.service.engines.problem)) and "serve" not in reason:
             await asyncio.sleep(0.05)
     models.clear()
     await ready(wrapper, None)

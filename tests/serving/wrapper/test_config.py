@@ -66,6 +66,11 @@ def sentences(text: str, tmp_path: Path, **overrides: Any) -> tuple[str, ...]:
         (MODELS + "listen: 1.2.3.4:99999\n", 3, "has no valid port"),
         (MODELS + "upstream: https://x\n", 3, "is not an engine address"),
         (MODELS + "upstream: http://x/path\n", 3, "is not an engine address"),
+        (MODELS + "upstream: [http://x:1, http://x/path]\n", 3, "'http://x/path' is not an engine address"),
+        (MODELS + "upstream: 5005\n", 3, "upstream: 5005 must be the address of an engine, or a list of"),
+        (MODELS + "upstream: []\n", 3, "upstream: must be the address of an engine, or a list of"),
+        (MODELS + "upstream: [[http://x:1]]\n", 3, "upstream: must be the address of an engine, or a list of"),
+        (MODELS + "upstream: [http://x:80, http://x]\n", 3, "['http://x:80', 'http://x'] names an engine twice"),
         (MODELS + "timeouts:\n  idle_s: 0\n", 4, "timeouts.idle_s: 0 must be more than 0: Between two"),
         (MODELS + "workers: many\n", 3, "workers: 'many' must be a whole number: Processes that share the port"),
         (MODELS + "authentication: false\n", 1, "may only be false when 'listen' is a loopback address"),
@@ -96,6 +101,16 @@ def test_flags_win_over_the_file(tmp_path: Path) -> None:
     path.write_text(MODELS + "listen: 127.0.0.1:1\nworkers: 2\n")
     loaded = load(path, {"listen": "127.0.0.1:2", "workers": None})
     assert (loaded.listen, loaded.workers, loaded.upstream) == ("127.0.0.1:2", 2, "http://127.0.0.1:5005")
+
+
+def test_one_engine_or_several(tmp_path: Path) -> None:
+    path = tmp_path / "wrapper.yaml"
+    for text, addresses in (
+        ("http://127.0.0.1:5005", ["http://127.0.0.1:5005"]),
+        ("[http://127.0.0.1:5005, unix:/run/engine.sock]", ["http://127.0.0.1:5005", "unix:/run/engine.sock"]),
+    ):
+        path.write_text(f"{MODELS}upstream: {text}\n")
+        assert list(map(str, load(path, {}).addresses)) == addresses
 
 
 def test_a_missing_file_is_a_sentence(tmp_path: Path) -> None:

@@ -311,13 +311,13 @@ async def test_nothing_is_left_of_requests_and_probes_that_have_ended(make_wrapp
             await asyncio.sleep(0.005)
             writer.close()
     for _ in range(20):
-        await wrapper.service.probe.ask()
+        await wrapper.service.engines.all[0].probe.ask()
         await wrapper.chat()
     await wrapper.until(lambda: wrapper.engine.open <= 1)  # the one that is kept for the next request
-    wrapper.service.pool.address = Address("127.0.0.1", 1)  # nothing listens there
-    wrapper.service.pool.close()
+    wrapper.service.engines.all[0].pool.address = Address("127.0.0.1", 1)  # nothing listens there
+    wrapper.service.engines.all[0].pool.close()
     for _ in range(20):
-        await wrapper.service.probe.ask()
+        await wrapper.service.engines.all[0].probe.ask()
     await wrapper.until(lambda: wrapper.service.running == 0)
     open_now = 3
     await wrapper.until(lambda: living(RequestReader) <= before[0] + open_now)
@@ -336,7 +336,7 @@ async def test_engine_connections_that_nobody_needs_are_closed(wrapper: Wrapper)
     await wrapper.until(lambda: len(wrapper.engine.completions) == 5)
     release.set()
     await asyncio.gather(*asked)
-    pool = wrapper.service.pool
+    pool = wrapper.service.engines.all[0].pool
     assert len(pool._idle) == 5
     for connection in pool._idle[:4]:
         connection.idle_since -= 3600

@@ -284,6 +284,41 @@ async def test_workers_share_the_port_and_a_dead_one_is_replaced(tmp_path: Path)
         assert await program.stop() == 0
 
 
+async def test_workers_share_several_engines(tmp_path: Path) -> None:
+    async with (
+        fake_engine() as one,
+        fake_engine() as other,
+        running(tmp_path, one, workers=2, upstream=[one.url, other.url]) as program,
+        httpx.AsyncClient(
+            base_url=program.http.base_url,
+            headers={"x-backend-key": BACKEND_KEY},
+            limits=httpx.Limits(max_keepalive_connections=0),  # each connection may reach either worker
+            timeout=scaled(60),
+        ) as http,
+    ):
+        one.script = other.script = slow_stream
+        for worker in range(2):
+            await until_up(f"http://127.0.0.1:{program.metrics_port + worker}/metrics", one.url, other.url)
+        body = {**CHAT, "stream": True, "max_tokens": 5}
+        asked = [http.post("/v1/chat/completions", json=body) for _ in range(20)]
+        assert [answer.content for answer in await asyncio.gather(*asked)] == [expected(5)] * 20
+        assert abs(len(one.completions) - len(other.completions)) <= 2  # a worker knows of its own requests only
+        await one.stop()
+        asked = [http.post("/v1/chat/completions", json=body) for _ in range(20)]
+        assert [answer.content for answer in await asyncio.gather(*asked)] == [expected(5)] * 20
+        assert await program.stop() == 0
+
+
+async def until_up(metrics: str, *engines: str) -> None:
+    """Wait until a worker has seen the engines."""
+    async with httpx.AsyncClient(timeout=scaled(10)) as http, asyncio.timeout(scaled(30)):
+        while True:
+            text = (await http.get(metrics)).text
+            if all(f'huddle_wrapper_engine_up{{engine="{engine}"}} 1.0' in text for engine in engines):
+                return
+            await asyncio.sleep(0.05)
+
+
 async def answers(url: str) -> bool:
     async with httpx.AsyncClient(timeout=scaled(10)) as http:
         try:

@@ -258,6 +258,10 @@ class TestOpenFiles:
         assert open_files.fit(self.config) == (self.config, None)
         assert kernel[-1] == (4_096 + 1_024 + 96, 524_288)
 
+    async def test_each_engine_counts(self) -> None:
+        two = self.config.model_copy(update={"upstream": ("http://127.0.0.1:5005", "http://127.0.0.1:5006")})
+        assert open_files.wanted(two) == open_files.wanted(self.config) + 1_024
+
     async def test_a_low_hard_limit_lowers_the_limits_with_a_sentence(self, kernel: list[tuple[int, int]]) -> None:
         """F23: it was accepted silently, and then the engine was "not reachable"."""
         kernel.append((256, 608))

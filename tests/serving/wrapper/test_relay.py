@@ -113,7 +113,7 @@ async def test_each_piece_is_passed_on_at_once(wrapper: Wrapper) -> None:
 
 
 async def test_connections_are_used_again(wrapper: Wrapper) -> None:
-    await wrapper.until(lambda: wrapper.service.probe.problem is None)
+    await wrapper.until(lambda: wrapper.service.engines.problem is None)
     before = wrapper.engine.connections
     for _ in range(10):
         assert (await wrapper.chat()).status_code == 200

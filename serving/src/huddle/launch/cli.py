@@ -14,7 +14,7 @@ from huddle import gpus, network, registry
 from huddle.errors import ExitCode
 from huddle.launch import backoff, command, drain, supervise
 from huddle.launch.prepare import LaunchError, Options, Prepared, preflight, prepare
-from huddle.launch.request import Device, Executor
+from huddle.launch.request import COPIES, Device, Executor
 from huddle.planner import speed
 from huddle.registry import files
 
@@ -55,7 +55,10 @@ def launch(
     host: Annotated[
         str, typer.Option(help="Address where the engine listens; only the wrapper listens on the network.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=1, max=65535, help="The engine's port.")] = 5005,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="The engine's port; copy I takes the I-th after.")] = 5005,
+    copy: Annotated[
+        int, typer.Option(min=0, max=COPIES - 1, help="Which engine on this node; each takes the next TP × PP GPUs.")
+    ] = 0,
     tp: Annotated[int | None, typer.Option(min=1, help="Tensor parallel size instead of the registry's.")] = None,
     pp: Annotated[int | None, typer.Option(min=1, help="Pipeline parallel size instead of the registry's.")] = None,
     max_model_len: Annotated[
@@ -106,6 +109,7 @@ def launch(
         head=head,
         host=host,
         port=port,
+        copy=copy,
         tensor=tp,
         pipeline=pp,
         max_model_len=max_model_len,
@@ -133,7 +137,7 @@ def _run(prepared: Prepared, *, clear_leftovers: bool) -> int:
             _log(done)
         for remark in prepared.remarks:
             _log(remark)
-        record = backoff.Record(Path(request.workspace) / "scratch" / f"launch-{request.served.model.name}.json")
+        record = backoff.Record(Path(request.workspace) / request.record)
         pause = backoff.wait_s(record.read())
         if pause:
             _log(f"the last runs died young: waiting {pause:g} s before this start")
@@ -163,6 +167,8 @@ def _run(prepared: Prepared, *, clear_leftovers: bool) -> int:
 def _announce(prepared: Prepared, built: command.Command) -> None:
     """Say what is started and how long it will take, by whether the compile cache of just this engine is there."""
     _log(shlex.join(built.argv))
+    if gpus_taken := prepared.request.visible_gpus:
+        _log(f"on the GPU{'s' if len(gpus_taken) > 1 else ''} {', '.join(gpus_taken)}")
     cache = Path(built.env["VLLM_CACHE_ROOT"])
     warm = cache.is_dir()
     _log(f"compile cache {'found' if warm else 'still empty'}: {cache.parent}")

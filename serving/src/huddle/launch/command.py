@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 
 from huddle import loopback
 from huddle.launch import drain
-from huddle.launch.request import RENDEZVOUS_PORTS, Device, Executor, LaunchRequest
+from huddle.launch.request import Device, Executor, LaunchRequest
 from huddle.registry.reserved import DANGEROUS_ENV
 
 # Ray's driver hands its VLLM_, NCCL_, HF_ variables to the workers by itself; these have other prefixes.
@@ -136,7 +136,7 @@ def node_environment(ip: str, interface: str, *, rdma: bool) -> dict[str, str]:
 def _environment(request: LaunchRequest, cache: PurePosixPath) -> dict[str, str]:
     env = node_environment(request.node.ip, request.node.interface, rdma=request.node.rdma)
     env |= {
-        "VLLM_CACHE_ROOT": str(cache / "vllm"),
+        "VLLM_CACHE_ROOT": str(cache / _compiled(request.copy)),
         "TRITON_CACHE_DIR": str(cache / "triton"),
         "CUDA_CACHE_PATH": str(cache / "cuda"),
         "FLASHINFER_WORKSPACE_BASE": str(cache / "flashinfer"),
@@ -153,7 +153,10 @@ def _environment(request: LaunchRequest, cache: PurePosixPath) -> dict[str, str]
         env["VLLM_CPU_KVCACHE_SPACE"] = _CPU_KV_CACHE_GIB
     env |= request.served.model.env
     if request.node.count == 1:
-        env["VLLM_PORT"] = str(RENDEZVOUS_PORTS[0])  # else torch's store takes any port
+        env["VLLM_PORT"] = str(request.rendezvous_port)  # else torch's store takes any port
+    if request.visible_gpus:
+        # Numbered as nvidia-smi does it, which was asked about their memory.
+        env |= {"CUDA_VISIBLE_DEVICES": ",".join(request.visible_gpus), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     if request.executor is Executor.RAY:
         env["RAY_ADDRESS"] = f"{request.node.head}:{request.node.ray_port}"
         if request.ray_token_file:
@@ -161,6 +164,14 @@ def _environment(request: LaunchRequest, cache: PurePosixPath) -> dict[str, str]
         copied = sorted(name for name in env if not name.startswith(_RAY_COPIES))
         env["VLLM_RAY_EXTRA_ENV_VARS_TO_COPY"] = ",".join(copied)
     return dict(sorted(env.items()))
+
+
+def _compiled(copy: int) -> str:
+    """vLLM's part of the cache, one for each copy: it writes in place, and another would read the half of a file.
+
+    Triton, FlashInfer and CUDA share theirs (docs/facts/vllm-and-ray.md#compile-caches).
+    """
+    return f"vllm-{copy}" if copy else "vllm"
 
 
 def _wrapped(argv: tuple[str, ...]) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from huddle import engine, gpus, media_urls, network, planner, registry, versions
 from huddle.errors import InputError
-from huddle.launch import gpu_state, processes
+from huddle.launch import copies, gpu_state, processes
 from huddle.launch.command import build
 from huddle.launch.request import Device, Executor, LaunchRequest, Node
 from huddle.planner import FitResult, speed
@@ -21,6 +21,7 @@ DEFAULT_GPU = "h100-nvl"  # what a dry run without a GPU assumes (docs/facts/ori
 SLOW_DISK_GB_PER_S = 0.5  # slower than any disk in the plan (612 MB/s is Azure's slowest), for the start's deadline
 DEADLINE_FACTOR = 1.5
 ENGINE_DEADLINE_S = 600  # vLLM's own default
+LAST_PORT = 65_535
 
 
 class LaunchError(InputError):
@@ -46,6 +47,7 @@ class Options:
     head: str | None = None
     host: str = "127.0.0.1"
     port: int = 5005
+    copy: int = 0
     tensor: int | None = None
     pipeline: int | None = None
     max_model_len: int | None = None
@@ -87,6 +89,8 @@ def prepare(options: Options, *, dry: bool) -> Prepared:
     tensor = options.tensor or model.tensor_parallel_size
     pipeline = options.pipeline or model.pipeline_parallel_size
     node = _node(options, tensor * pipeline, dry=dry)
+    if options.port + options.copy > LAST_PORT:
+        raise LaunchError(f"--port {options.port} leaves no port up to {LAST_PORT} for copy {options.copy}")
     request = LaunchRequest(
         served=served,
         served_names=known.served_names(served.name),
@@ -98,10 +102,11 @@ def prepare(options: Options, *, dry: bool) -> Prepared:
         vllm_version=_version(options, remarks),
         workspace=str(options.workspace),
         node=node,
+        copy=options.copy,
         device=options.device,
         executor=options.executor,
         host=options.host,
-        port=options.port,
+        port=options.port + options.copy,
         max_model_len=options.max_model_len or model.max_model_len,
         max_num_seqs=options.max_num_seqs or model.max_num_seqs,
         utilization=options.utilization or model.gpu_memory_utilization,
@@ -112,7 +117,7 @@ def prepare(options: Options, *, dry: bool) -> Prepared:
         ray_token_file=_ray_token(options),
         front_ends=options.front_ends or 1,
     )
-    fit = None
+    request, fit = _with_gpus(request), None
     if options.device is Device.CUDA:
         request, fit = _plan(options, request, remarks, dry=dry)
     _check_words(request)
@@ -142,19 +147,33 @@ def preflight(prepared: Prepared, *, clear_leftovers: bool) -> tuple[str, ...]:
 
 def _check_gpus(request: LaunchRequest) -> None:
     """Enough GPUs, and enough free memory on those that the engine will take. (Ray has its own idea of which.)"""
-    needed = request.world // request.node.count
+    share = _share(request)
     states = gpu_state.read()
-    if len(states) < needed:
-        raise LaunchError(
-            f"TP {request.tensor} × PP {request.pipeline} needs {needed} GPUs on this node; there {_are(len(states))}"
-        )
-    problems = gpu_state.memory_problems(states[:needed], request.utilization)
+    if (missing := share.shortage(len(states))) is not None:
+        raise LaunchError(missing)
+    problems = gpu_state.memory_problems(states[share.places], request.utilization)
     if problems:
         raise LaunchError(*problems)
 
 
-def _are(count: int) -> str:
-    return "is one" if count == 1 else f"are {count}"
+def _share(request: LaunchRequest) -> copies.Share:
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return copies.Share(request.tensor, request.pipeline, request.node.count, request.copy, given)
+
+
+def _with_gpus(request: LaunchRequest) -> LaunchRequest:
+    """Name the GPUs of this copy. An engine over several nodes, or one that spreads itself, takes what it finds."""
+    one_node = request.node.count == 1 and request.executor is not Executor.RAY
+    spreads = copies.spreads_itself(request.served.model.extra_args)
+    if request.copy and (not one_node or spreads):
+        why = "its extra-args have data parallel" if spreads else "it spans nodes, or Ray places it"
+        raise LaunchError(f"--copy {request.copy}: of {request.served.name!r} there is one engine here, since {why}")
+    if request.device is not Device.CUDA or not one_node or spreads:
+        return request
+    share = _share(request)
+    if (missing := share.shortage_of_given) is not None:
+        raise LaunchError(missing)
+    return replace(request, visible_gpus=share.names)
 
 
 def _deal_with_leftovers(slot: str, *, clear: bool) -> tuple[str, ...]:
@@ -237,7 +256,7 @@ def _plan(
 ) -> tuple[LaunchRequest, FitResult]:
     """Ask the planner, with the GPUs that are here; a dry run takes the given or the default type."""
     per_node = request.world // request.node.count
-    gpu = options.gpu or _present_gpu(remarks, dry=dry)
+    gpu = options.gpu or _present_gpu(request, remarks, dry=dry)
     fit = planner.check(
         request.served.model,
         gpu=gpu,
@@ -267,15 +286,19 @@ def _deadline(fit: FitResult) -> int:
     return max(ENGINE_DEADLINE_S, math.ceil(slowest * DEADLINE_FACTOR / 60) * 60)
 
 
-def _present_gpu(remarks: list[str], *, dry: bool) -> str:
-    """The GPU type of this node; a dry run may go without one."""
+def _present_gpu(request: LaunchRequest, remarks: list[str], *, dry: bool) -> str:
+    """The type of the GPUs that the copy takes; a dry run may go without any."""
+    share = _share(request)
     try:
-        title = gpu_state.read()[0].title
+        states = gpu_state.read()
     except gpu_state.GpuError:
         if not dry:
             raise
         remarks.append(f"no GPU here; planned for {DEFAULT_GPU} (say --gpu for another)")
         return DEFAULT_GPU
+    if share.places.start >= len(states):
+        raise LaunchError(str(share.shortage(len(states))))
+    title = states[share.places.start].title
     known = gpus.gpu_by_smi_name(title)
     if known is None:
         raise LaunchError(f"{title!r} is not in the GPU table; name the nearest with --gpu ({_gpu_names()})")

@@ -5,10 +5,13 @@ from enum import UNIQUE, StrEnum, verify
 
 from huddle.registry import Served
 
-RENDEZVOUS_PORTS = (29_500, 29_509)
-"""Where torch's store listens, on every address whatever it is told: the first that is free.
+COPIES = 8
+"""Engines of one node at most: as many GPUs as the largest nodes have."""
+_PORTS_OF_A_COPY = 10
+RENDEZVOUS_PORTS = (29_500, 29_500 + COPIES * _PORTS_OF_A_COPY - 1)
+"""Where torch's store listens, on every address whatever it is told: the first that is free of its copy's ten.
 
-Source: docs/facts/vllm-and-ray.md#torchs-store
+Engines that start at once and look from one port collide. Source: docs/facts/vllm-and-ray.md#torchs-store
 """
 
 
@@ -61,6 +64,8 @@ class LaunchRequest:
     vllm_version: str
     workspace: str
     node: Node = Node()
+    copy: int = 0  # of the engines on this node, counted from 0
+    visible_gpus: tuple[str, ...] = ()  # as CUDA_VISIBLE_DEVICES names them; all when empty
     device: Device = Device.CUDA
     executor: Executor = Executor.MP
     host: str = "127.0.0.1"
@@ -80,6 +85,16 @@ class LaunchRequest:
     def slot(self) -> str:
         """The place of this engine on the node; two engines cannot share one."""
         return f"{self.workspace}:{self.port}"
+
+    @property
+    def record(self) -> str:
+        """The file below the workspace with the young deaths of this copy; no model's name has an @."""
+        return f"scratch/launch-{self.served.model.name}{f'@{self.copy}' if self.copy else ''}.json"
+
+    @property
+    def rendezvous_port(self) -> int:
+        """Where torch's store begins to look for a port."""
+        return RENDEZVOUS_PORTS[0] + self.copy * _PORTS_OF_A_COPY
 
     @property
     def world(self) -> int:

@@ -30,7 +30,11 @@ def run(  # noqa: PLR0917 - typer's options
         str | None, typer.Option(envvar="HUDDLE_WRAPPER_LISTEN", help="IP:PORT or unix:/PATH to listen on.")
     ] = None,
     upstream: Annotated[
-        str | None, typer.Option(envvar="HUDDLE_WRAPPER_UPSTREAM", help="The engine: http://HOST:PORT or unix:/PATH.")
+        list[str] | None,
+        typer.Option(
+            envvar="HUDDLE_WRAPPER_UPSTREAM",
+            help="The engine: http://HOST:PORT or unix:/PATH; once for each of several that serve the same models.",
+        ),
     ] = None,
     metrics_listen: Annotated[
         str | None, typer.Option(envvar="HUDDLE_WRAPPER_METRICS_LISTEN", help="IP:PORT for /metrics.")
@@ -42,10 +46,10 @@ def run(  # noqa: PLR0917 - typer's options
         int | None, typer.Option(envvar="HUDDLE_WRAPPER_WORKERS", help="Processes that share the port.")
     ] = None,
 ) -> None:
-    """Serve the OpenAI-compatible front of a vLLM engine (stop with SIGTERM, reload with SIGHUP)."""
+    """Serve the OpenAI-compatible front of vLLM engines (stop with SIGTERM, reload with SIGHUP)."""
     overrides: dict[str, Any] = {
         "listen": listen,
-        "upstream": upstream,
+        "upstream": upstream or None,
         "metrics_listen": metrics_listen,
         "backend_keys_file": backend_keys_file,
         "workers": workers,
@@ -76,7 +80,7 @@ def check(
     if as_json:
         typer.echo(json.dumps({"ok": True, "config": json.loads(loaded.model_dump_json())}, indent=2))
         return
-    typer.echo(f"{path}: good; listens on {loaded.listen}, asks {loaded.upstream}")
+    typer.echo(f"{path}: good; listens on {loaded.listen}, asks {', '.join(map(str, loaded.addresses))}")
     for product, preparer in runtime.preparers.items():
         for served in preparer.served.values():
             prompt = f"prompt {served.prompt.id} {served.prompt.sha256[:12]}" if served.prompt else "no prompt"

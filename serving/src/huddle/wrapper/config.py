@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, Self
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     IPvAnyNetwork,
@@ -22,7 +23,7 @@ from pydantic import (
 
 from huddle import media_urls, yaml_source
 from huddle.errors import InputError
-from huddle.findings import findings, sentence
+from huddle.findings import findings, sentence, written
 from huddle.forms import Form
 from huddle.wrapper.body.fields import PRIORITY_MAX
 from huddle.wrapper.body.prompts import ClientSystem
@@ -72,7 +73,18 @@ def _bind(text: str) -> str:
     return text
 
 
+def _upstream(given: object) -> object:
+    entries = given if isinstance(given, list | tuple) else [given]
+    addresses = [Address.parse(entry) for entry in entries if isinstance(entry, str)]
+    if not entries or len(addresses) < len(entries):
+        raise ValueError("must be the address of an engine, or a list of addresses of engines that serve the same")
+    if len(set(addresses)) < len(addresses):
+        raise ValueError(f"{written(given)} names an engine twice")
+    return given
+
+
 Bind = Annotated[str, AfterValidator(_bind)]
+Upstream = Annotated[str | tuple[str, ...], BeforeValidator(_upstream)]
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 Routes = Annotated[
     tuple[EngineRoute, ...] | None, Field(min_length=1, description="The engine's routes offered; all when left out.")
@@ -256,7 +268,7 @@ class WrapperConfig(Section):
 
     listen: Bind = "0.0.0.0:8000"
     metrics_listen: Bind | None = "127.0.0.1:9400"
-    upstream: str = "http://127.0.0.1:5005"
+    upstream: Upstream = "http://127.0.0.1:5005"
     upstream_key_file: Path | None = Field(None, description="The engine's own API key, when it has one.")
     backend_keys_file: Path | None = Field(
         None, description=f"Keys of the gateway, one a line; the credential {BACKEND_KEYS_CREDENTIAL} when left out."
@@ -280,6 +292,11 @@ class WrapperConfig(Section):
     limits: LimitsConfig = LimitsConfig()
     timeouts: TimeoutsConfig = TimeoutsConfig()
 
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        """Where the engines listen."""
+        return tuple(map(Address.parse, [self.upstream] if isinstance(self.upstream, str) else self.upstream))
+
     def places(self) -> tuple[int, int]:
         """One worker's places for sequences at the engine, and how many of them one caller may hold."""
         places = max(self.limits.concurrency // self.workers, 1)
@@ -295,12 +312,6 @@ class WrapperConfig(Section):
         limits = self.limits
         each = 512 * 1024**2 + 16 * limits.body_bytes
         return self.workers * each + limits.connections * 128 * 1024 + 2 * limits.buffered_bytes
-
-    @field_validator("upstream")
-    @classmethod
-    def _upstream_is_an_address(cls, text: str) -> str:
-        Address.parse(text)
-        return text
 
     @field_validator("media_url_prefixes")
     @classmethod

@@ -19,11 +19,12 @@ from huddle.wrapper.body.prepare import Prepared
 from huddle.wrapper.claims import Admitted, Claims
 from huddle.wrapper.deadline import Deadline
 from huddle.wrapper.engine import errors as engine_errors
+from huddle.wrapper.engine.engines import Engines, Way
 from huddle.wrapper.engine.unreported import Unreported
 from huddle.wrapper.engine.usage import BytesMeter, PlainMeter, Usage, judge_plain
 from huddle.wrapper.errors import RequestError, upstream_broken, upstream_timeout
 from huddle.wrapper.http.connection import ClientConnection
-from huddle.wrapper.http.upstream import ResponseHead, UpstreamConnection, UpstreamPool, post_head
+from huddle.wrapper.http.upstream import ResponseHead, UpstreamConnection, post_head
 from huddle.wrapper.observability.logs import LogWriter
 from huddle.wrapper.observability.metrics import Metrics, of
 from huddle.wrapper.routes import Route
@@ -52,7 +53,7 @@ class ExchangeService(Protocol):
     metrics: Metrics
     admission: Admission
     compilations: Compilations
-    pool: UpstreamPool
+    engines: Engines
     workbench: Workbench
     answers: Workbench
     unreported: Unreported
@@ -83,6 +84,7 @@ class Exchange:
         self._body = body
         self._clock = service.clock
         self._claims = Claims(service, admitted)
+        self._way = Way(service.engines)
         self._upstream: UpstreamConnection | None = None
         self._sent_at: float | None = None
         self._heard_at = 0.0
@@ -104,7 +106,7 @@ class Exchange:
         try:
             if self.bytes_in <= _LARGE_BYTES and prepared_at_once(self._body):
                 self._take(preparing.prepare(self.admitted, self._body))
-                if self._claims.enter_at_once() and (upstream := self.service.pool.take_idle()) is not None:
+                if self._claims.enter_at_once() and (upstream := self._way.take_idle()) is not None:
                     self._send(upstream)
                     return
             self._task = self.service.loop.create_task(self._wait())
@@ -123,7 +125,7 @@ class Exchange:
             waited_from = self._clock()
             await self._claims.enter(until)
             self.queue_s += self._clock() - waited_from
-            self._send(self.service.pool.take_idle() or await self.service.pool.connect())
+            self._send(self._way.take_idle() or await self._way.connect())
         except Exception as error:
             self._failed(error)
 
@@ -140,7 +142,7 @@ class Exchange:
         self._claims.sent()
         assert self.prepared is not None  # noqa: S101 - _take has run
         body, admitted = self.prepared.body, self.admitted
-        authority, key = self.service.pool.authority, admitted.runtime.upstream_key
+        authority, key = upstream.pool.authority, admitted.runtime.upstream_key
         upstream.send(post_head(authority, admitted.route, admitted.request_id, key, len(body)), body, self)
 
     def _failed(self, error: Exception) -> None:
@@ -160,20 +162,21 @@ class Exchange:
         if head.status != 200:
             self.first_byte_at = now
             self._claims.refused(head.status)
+            if head.status >= 500:
+                self._way.doubt()
             self._error = reading.EngineError(head.status, head.headers.get(b"retry-after"))
             if not engine_errors.body_matters(head.status):
                 self._refuse_for_engine(self._error)
             return
-        prepared = self.prepared
-        assert prepared is not None  # noqa: S101 - an answer follows a request
+        prepared, upstream = self.prepared, self._upstream
+        assert prepared is not None and upstream is not None  # noqa: S101 - an answer follows a request
         content_type = reading.content_type(head, prepared)
         if content_type is None:
             self._upstream_fault(upstream_broken("the engine's answer is not of a type that it was asked for"))
             return
         self.status = head.status
         self._sse = content_type == reading.STREAM_TYPE
-        address = self.service.pool.address
-        self._meter = reading.meter(content_type, self.admitted, prepared, address, self._stream_error)
+        self._meter = reading.meter(content_type, self.admitted, prepared, upstream.pool.address, self._stream_error)
         if isinstance(self._meter, PlainMeter):
             return  # the client's answer begins once this one is whole and judged
         headers, length = [("content-type", content_type)], head.length
@@ -273,6 +276,7 @@ class Exchange:
             self._task = self.service.loop.create_task(self._again())
             return
         self._claims.lost()
+        self._way.doubt()
         self._upstream_fault(refusal)
 
     def _let_go(self) -> None:
@@ -282,7 +286,7 @@ class Exchange:
 
     async def _again(self) -> None:
         try:
-            self._send(await self.service.pool.connect())
+            self._send(await self._way.connect_again())
         except Exception as error:
             self._failed(error)
 
@@ -361,6 +365,8 @@ class Exchange:
         of(self.service.metrics.refusals, refusal.code).inc()
         self._claims.refused(refusal.status)
         self._error_inside = True
+        if refusal.status >= 500:
+            self._way.doubt()
         return refusal.event()
 
     def _upstream_fault(self, refusal: RequestError) -> None:
@@ -382,6 +388,7 @@ class Exchange:
         if self._upstream is not None:
             self._upstream.abort()
             self._upstream = None
+        self._way.end()
         if self._task is not None:
             self._task.cancel()
         if how is End.DONE:

@@ -11,7 +11,8 @@ _LEAST: Final = 32  # below this it serves nobody
 
 def wanted(config: WrapperConfig) -> int:
     """How many files one process of the wrapper may have open."""
-    return config.limits.connections + config.limits.concurrency + _OWN
+    # All requests may go to one engine while connections to the others are idle.
+    return config.limits.connections + config.limits.concurrency * len(config.addresses) + _OWN
 
 
 def fit(config: WrapperConfig) -> tuple[WrapperConfig, str | None]:
@@ -31,7 +32,7 @@ def fit(config: WrapperConfig) -> tuple[WrapperConfig, str | None]:
     if room < _LEAST:
         raise ConfigError(
             f"this process may open {hard} files (ulimit -Hn, LimitNOFILE=), and needs {needs} for "
-            f"limits.connections + limits.concurrency; {_OWN + _LEAST} is the least"
+            f"limits.connections + limits.concurrency (for each engine); {_OWN + _LEAST} is the least"
         )
     lowered = {
         "connections": max(limits.connections * room // share, 1),

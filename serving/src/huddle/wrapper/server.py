@@ -67,11 +67,13 @@ class Server:
             service.background.keep("metrics", metrics_service.tick)
             servers.append(await loop.create_server(lambda: ClientConnection(metrics_service), sock=sockets[1]))
         service.background.keep("tick", service.tick)
-        service.background.keep("probe", service.probe.run)
+        for engine in service.engines.all:
+            service.background.keep("probe", engine.probe.run)
         service.background.keep("reloads", reloads.run)
         if (interval := self._notifier.watchdog_interval_s()) is not None:
             service.background.keep("watchdog", lambda: self._watchdog(interval))
-        log.info("listening", listen=_name(sockets[0]), upstream=str(service.pool.address), worker=worker)
+        upstream = ", ".join(engine.name for engine in service.engines.all)
+        log.info("listening", listen=_name(sockets[0]), upstream=upstream, worker=worker)
         self._notifier.ready("serving")
         if kept is None and not shared:
             self._notifier.keep(sockets[0])
@@ -83,7 +85,7 @@ class Server:
         await self._drain(service, servers[0], log)
         service.background.close()
         service.abort_all()
-        service.pool.close()
+        service.engines.close()
         service.workbench.helper.close()
         service.answers.helper.close()
         service.book()

@@ -23,7 +23,7 @@ from huddle.wrapper.access.limits import Arrival, LimitError, Subscriber
 from huddle.wrapper.background import Background, place
 from huddle.wrapper.claims import Admitted
 from huddle.wrapper.config import WrapperConfig
-from huddle.wrapper.engine.probe import EngineProbe
+from huddle.wrapper.engine.engines import Engines
 from huddle.wrapper.engine.unreported import Unreported
 from huddle.wrapper.engine.usage import Usage
 from huddle.wrapper.errors import RequestError, going_away, malformed
@@ -32,7 +32,7 @@ from huddle.wrapper.http.connection import ClientConnection, ClientTimeouts
 from huddle.wrapper.http.http1 import Head, HttpLimits
 from huddle.wrapper.http.ledger import Ledger
 from huddle.wrapper.http.seats import FullError, Origins, Seats
-from huddle.wrapper.http.upstream import Address, UpstreamPool
+from huddle.wrapper.http.upstream import UpstreamPool
 from huddle.wrapper.observability.logs import LogWriter
 from huddle.wrapper.observability.metrics import Metrics, of
 from huddle.wrapper.routes import ENGINE_ROUTES, OPEN_ROUTES, Route, check_offered, resolve
@@ -70,16 +70,15 @@ class WrapperService:
         self.draining = False
         self.refusing = False
         self.started = int(time.time())
-        self.pool = UpstreamPool(Address.parse(config.upstream), config.timeouts.connect_s, clock)
         self.admission = Admission(runtime.bounds)
         self.compilations = Compilations(*runtime.compiling)
         self.background = Background(log, metrics)
-        self.probe = EngineProbe(
-            self.pool,
+        self.engines = Engines(
+            [UpstreamPool(address, config.timeouts.connect_s, clock) for address in config.addresses],
             key=lambda: self.runtime.upstream_key,
             wanted=lambda: {m.upstream_model or name for name, m in self.runtime.config.models.items()},
             learned=self._learned,
-            changed=lambda problem: log.info("engine", ready=problem is None, reason=problem),
+            changed=lambda name, problem: log.info("engine", upstream=name, ready=problem is None, reason=problem),
             objection=_probe_objection(config),
         )
         self._context_lengths: dict[str, int] = {}
@@ -102,7 +101,10 @@ class WrapperService:
             "Bytes of requests, and of answers that wait for readers, in memory.",
             lambda: self.ledger.held + self.ledger.heads,
         )
-        metrics.gauge("engine_ready", "1 while the engine is healthy.", lambda: float(self.probe.problem is None))
+        engines = {engine.name: engine for engine in self.engines.all}
+        metrics.gauge("engine_ready", "1 while an engine is healthy.", lambda: float(self.engines.answering > 0))
+        metrics.gauge_of_each("engine_up", "1 while this engine is healthy.", engines, lambda e: float(e.answers))
+        metrics.gauge_of_each("engine_requests", "Requests that this engine has.", engines, lambda e: e.under_way)
 
     # -- connection.HttpService --
 
@@ -274,12 +276,12 @@ class WrapperService:
                 connection.check(now)
             for exchange in tuple(self._exchanges):
                 exchange.check(now)
-            self.pool.prune()
+            self.engines.prune()
 
     def prepare_reload(self, config: WrapperConfig) -> tuple[Runtime, list[str]]:
         """Read what `reload` takes; may run in a thread. Raises `ConfigError`.
 
-        The engine's address, the probe's file, what to listen on and the number of workers need a restart.
+        The engines' addresses, the probe's file, what to listen on and the number of workers need a restart.
         """
         fixed = ("listen", "metrics_listen", "upstream", "probe_verdict_file", "workers")
         kept = {name: getattr(self.runtime.config, name) for name in fixed}
@@ -289,7 +291,7 @@ class WrapperService:
     def reload(self, new: Runtime, needs_restart: list[str]) -> None:
         """Judge new requests by a new reading; running ones keep theirs."""
         self.runtime = new
-        self._learned(self._context_lengths)
+        self._fill_in_lengths()
         self.admission.resize(new.bounds)
         self.compilations.resize(*new.compiling)
         self.workbench.each = new.bench
@@ -346,8 +348,10 @@ class WrapperService:
         if admitted.route is Route.HEALTH:
             return 200, {"status": "ok"}
         if admitted.route is Route.READY:
-            problem = "draining" if self.draining else self.background.problem or self.probe.problem
-            return (503, {"status": "not ready", "reason": problem}) if problem else (200, {"status": "ready"})
+            problem = "draining" if self.draining else self.background.problem or self.engines.problem
+            engines = {"engines": {"answering": self.engines.answering, "configured": len(self.engines.all)}}
+            refusal = {"status": "not ready", "reason": problem}
+            return (503, refusal | engines) if problem else (200, {"status": "ready"} | engines)
         cards = [
             {"id": served.name, "object": "model", "created": self.started, "owned_by": "huddle"}
             | ({"max_model_len": served.max_model_len} if served.max_model_len else {})
@@ -356,15 +360,21 @@ class WrapperService:
         return 200, {"object": "list", "data": cards}
 
     def _learned(self, lengths: dict[str, int]) -> None:
-        """The engine has reported its context lengths."""
-        self._context_lengths = lengths
+        """The engines have said their context lengths (tokens); of a model that none knows now, the last one holds."""
+        known = self._context_lengths | lengths
+        if known != self._context_lengths:
+            self._context_lengths = known
+            self._fill_in_lengths()
+
+    def _fill_in_lengths(self) -> None:
+        lengths, models = self._context_lengths, self.runtime.config.models
         self.runtime = replace(
             self.runtime,
             preparers={
                 product: replace(
                     preparer,
                     served={
-                        name: replace(s, max_model_len=s.max_model_len or lengths.get(s.upstream_model))
+                        name: replace(s, max_model_len=models[name].max_model_len or lengths.get(s.upstream_model))
                         for name, s in preparer.served.items()
                     },
                 )

@@ -86,7 +86,7 @@ async def test_health_and_readiness_need_no_key(make_wrapper: MakeWrapper) -> No
     wrapper = await make_wrapper()
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{wrapper.port}", timeout=scaled(10)) as nobody:
         assert (await nobody.get("/health")).json() == {"status": "ok"}
-        await wrapper.until(lambda: wrapper.service.probe.problem is None)
+        await wrapper.until(lambda: wrapper.service.engines.problem is None)
         assert (await nobody.get("/ready")).status_code == 200
         for method, path in sorted(ALLOWED - {("GET", "/health"), ("GET", "/ready")}):
             answer = await nobody.request(method, path)
@@ -96,7 +96,7 @@ async def test_health_and_readiness_need_no_key(make_wrapper: MakeWrapper) -> No
 
 async def test_readiness_follows_the_engine(make_wrapper: MakeWrapper) -> None:
     wrapper = await make_wrapper(models={"other": {}})
-    await wrapper.until(lambda: wrapper.service.probe.problem != "the engine has not been asked yet")
+    await wrapper.until(lambda: wrapper.service.engines.problem != "the engine has not been asked yet")
     answer = await wrapper.http.get("/ready")
     assert (answer.status_code, answer.json()["reason"]) == (503, "the engine does not serve other")
 

@@ -103,7 +103,7 @@ async def test_the_engine_keeps_most_of_what_nobody_reads(make_wrapper: MakeWrap
 
     wrapper.engine.script = script
     assert (await wrapper.chat(stream=True)).text.count("data: ") == 200
-    upstream = wrapper.service.pool.take_idle()
+    upstream = wrapper.service.engines.all[0].pool.take_idle()
     assert upstream is not None
     receiving = upstream._transport.get_extra_info("socket")  # which Linux lets grow to megabytes for who reads fast
     assert receiving.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) <= 2 * 64 * 1024  # it doubles what is asked

@@ -56,7 +56,7 @@ async def test_a_plain_answer_is_the_engines_own_bytes(wrapped: Wrapper, tap: Ta
 
 
 async def test_the_engines_refusals_come_through_in_our_words(wrapped: Wrapper, tap: Tap) -> None:
-    await wrapped.until(lambda: wrapped.service.probe.problem is None, 60)  # it knows the model's context
+    await wrapped.until(lambda: wrapped.service.engines.problem is None, 60)  # it knows the model's context
     answer = await wrapped.chat(messages=[{"role": "user", "content": "x" * 5000}])
     assert answer.status_code == 400
     assert "maximum context length is 2048 tokens" in answer.json()["error"]["message"]

@@ -45,7 +45,7 @@ async def test_what_is_just_within_a_bound_is_compiled(wrapped: Wrapper, bound: 
 
 async def test_f13_a_cap_on_output_holds_for_those_who_name_none(make_wrapper: MakeWrapper, tap: Tap) -> None:
     wrapper = await make_wrapper(tap, models={"tiny": {"max_output_tokens": 5}}, timeouts={"total_s": 300})
-    await wrapper.until(lambda: wrapper.service.probe.problem is None, 60)
+    await wrapper.until(lambda: wrapper.service.engines.problem is None, 60)
     asked = {
         "/v1/chat/completions": {"messages": USER},
         "/v1/completions": {"prompt": "Once"},

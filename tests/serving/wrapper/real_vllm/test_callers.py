@@ -37,7 +37,7 @@ async def test_the_openai_sdk_and_the_books_agree(make_wrapper: MakeWrapper, rea
     key, digest = new_key()
     products = {"team": {"tokens_per_minute": 100_000, "keys": [{"name": "alice", "sha256": digest}]}}
     wrapper = await make_wrapper(tap, models={"tiny": {}, "tiny-alias": {}}, products=products)
-    await wrapper.until(lambda: wrapper.service.probe.problem is None, 30)
+    await wrapper.until(lambda: wrapper.service.engines.problem is None, 30)
     client = openai.AsyncOpenAI(base_url=f"http://127.0.0.1:{wrapper.port}/v1", api_key=key, max_retries=0)
     assert [model.id async for model in client.models.list()] == ["tiny", "tiny-alias"]
     plain = await client.chat.completions.create(model="tiny", messages=USER, max_tokens=7)

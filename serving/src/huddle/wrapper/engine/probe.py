@@ -14,6 +14,9 @@ _TIMEOUT_S: Final = 5.0
 _BODY_MAX: Final = 256 * 1024  # of /v1/models: vLLM 0.26.0 uses 500 bytes for a name
 _CONTEXT_MAX: Final = 2**31  # tokens; more is no length of a context
 
+Models = tuple[frozenset[str], dict[str, int]]
+"""Names of models, and the context lengths (tokens) that are known of them."""
+
 
 class _Collector:
     """An upstream sink that keeps a small answer."""
@@ -57,14 +60,15 @@ async def fetch(pool: UpstreamPool, path: str, key: str | None) -> tuple[int, by
 class EngineProbe:
     """Keeps `problem` up to date: None while the engine is healthy and serves the wanted names."""
 
-    def __init__(  # noqa: PLR0917 - five questions about one engine
+    def __init__(  # noqa: PLR0917 - questions about one engine
         self,
         pool: UpstreamPool,
         key: Callable[[], str | None],
         wanted: Callable[[], Iterable[str]],
-        learned: Callable[[dict[str, int]], None],
+        learned: Callable[[], None],
         changed: Callable[[str | None], None],
         objection: Callable[[], str | None] = lambda: None,
+        asked: Callable[[], None] = lambda: None,
     ) -> None:
         self._pool = pool
         self._key = key
@@ -72,13 +76,20 @@ class EngineProbe:
         self._learned = learned
         self._changed = changed
         self._objection = objection
-        self._names: frozenset[str] | None = None  # as the engine has reported them since it was last down
+        self._asked = asked
+        self._models: Models | None = None  # as the engine has reported them since it was last down
         self.problem: str | None = "the engine has not been asked yet"
+
+    @property
+    def lengths(self) -> dict[str, int]:
+        """Context lengths (tokens) by the engine's names of models, as far as it has said them since it was down."""
+        return {} if self._models is None else self._models[1]
 
     async def run(self) -> None:
         """Ask the engine again and again, until the task is cancelled."""
         while True:
             problem = await self.ask()
+            self._asked()
             if problem != self.problem:
                 self.problem = problem
                 self._changed(problem)
@@ -89,29 +100,28 @@ class EngineProbe:
         try:
             status, _ = await fetch(self._pool, "/health", self._key())
             if status != 200:
-                self._names = None
+                self._models = None
                 return f"the engine says {status} about its health"
-            if self._names is None:
-                self._names = await self._ask_names()
+            if self._models is None:
+                self._models = await self._ask_models()
+                self._learned()
         except (RequestError, TimeoutError, ValueError) as error:
-            self._names = None
+            self._models = None
             return str(error) or "the engine does not answer"
-        missing = sorted(set(self._wanted()) - self._names)
+        missing = sorted(set(self._wanted()) - self._models[0])
         if missing:
-            self._names = None  # it may have spoken too early
+            self._models = None  # it may have spoken too early
             return f"the engine does not serve {', '.join(missing)}"
         return self._objection()  # a frozen engine still says 200 about its health
 
-    async def _ask_names(self) -> frozenset[str]:
+    async def _ask_models(self) -> Models:
         status, body = await fetch(self._pool, "/v1/models", self._key())
         if status != 200:
             raise ValueError(f"the engine says {status} about its models")
-        names, lengths = read_models(body)
-        self._learned(lengths)
-        return names
+        return read_models(body)
 
 
-def read_models(body: bytes) -> tuple[frozenset[str], dict[str, int]]:
+def read_models(body: bytes) -> Models:
     """The names in an answer of `/v1/models`, and the context lengths (tokens) that go with them.
 
     What is no name or no length is left out. Raises `ValueError` when the whole is no list of models.

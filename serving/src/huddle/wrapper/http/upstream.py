@@ -80,7 +80,7 @@ class UpstreamConnection(asyncio.Protocol):
     """One connection to the engine; carries one request at a time."""
 
     def __init__(self, pool: "UpstreamPool") -> None:
-        self._pool = pool
+        self.pool = pool
         self._transport: asyncio.Transport
         self._parser: httptools.HttpResponseParser  # made when there is something to parse
         self._sink: Sink | None = None
@@ -151,7 +151,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's interface
         """The engine closed, or we did."""
-        self._pool.forget(self)
+        self.pool.forget(self)
         with contextlib.suppress(AttributeError):
             del self._parser  # it refers to our methods: a cycle less for the collector
         sink, self._sink = self._sink, None
@@ -215,7 +215,7 @@ class UpstreamConnection(asyncio.Protocol):
         reusable = self._reuse and self._keep_alive and not self._extra and self._transport.get_write_buffer_size() == 0
         if reusable and not self._transport.is_closing():
             self._transport.resume_reading()
-            self._pool.release(self)
+            self.pool.release(self)
         else:
             self._transport.abort()
         sink.response_end()

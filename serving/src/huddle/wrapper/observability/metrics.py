@@ -1,13 +1,14 @@
 """Prometheus metrics. Nothing here is touched for a chunk of a stream, only for whole requests."""
 
-from collections.abc import Callable
-from functools import lru_cache
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
+from typing import Any, Final, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
 _LATENCY_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _OVERHEAD_BUCKETS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5)
+T = TypeVar("T")
 
 
 @lru_cache(maxsize=4_096)
@@ -94,6 +95,12 @@ class Metrics:
     def gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
         """A gauge that is read at each scrape."""
         Gauge(f"huddle_wrapper_{name}", text, registry=self.registry).set_function(read)
+
+    def gauge_of_each(self, name: str, text: str, engines: Mapping[str, T], read: Callable[[T], float]) -> None:
+        """A gauge for each engine, labelled by its name, which is read at each scrape."""
+        gauge = Gauge(f"huddle_wrapper_{name}", text, ("engine",), registry=self.registry)
+        for label, engine in engines.items():
+            gauge.labels(label).set_function(partial(read, engine))
 
     def render(self) -> bytes:
         """The text that Prometheus reads."""

@@ -360,6 +360,9 @@ async def test_check_and_key(tmp_path: Path) -> None:
         assert f"{MODEL} → {MODEL}, prompt p " in done.stdout
         as_json = json.loads(run("check", "--config", str(tmp_path / "wrapper.yaml"), "--json").stdout)
         assert as_json["config"]["upstream"] == program.config["upstream"]
+        several = ["--upstream", "http://127.0.0.1:1", "--upstream", "unix:/run/engine.sock"]
+        done = run("--config", str(tmp_path / "wrapper.yaml"), *several, "check")
+        assert "asks http://127.0.0.1:1, unix:/run/engine.sock\n" in done.stdout
         made = run("key")
         assert "hk-" in made.stdout
         assert len(made.stdout.split("sha256: ")[1].strip()) == 64

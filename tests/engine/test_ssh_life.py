@@ -9,6 +9,7 @@ import pytest
 
 from infra.rehearsal import steps
 from tests.engine.life import Life
+from tests.unit.cloud_init.rendered import built
 from tests.unit.stack_values import MODEL, changed, write
 
 
@@ -22,7 +23,7 @@ def test_up_preview_prompt_and_destroy(life: Life) -> None:
     created = life.up()
     assert {name for name in created.touched() if name.startswith("huddleai-h100-node-1-ssh-")} == {
         f"huddleai-h100-node-1-ssh-{what}"
-        for what in ("gate", "bundle", "package", "installer", "secrets", "prepare", "apply")
+        for what in ("gate", "bundle", *(piece.name for piece in built("dev").pieces), "secrets", "prepare", "apply")
     }
     status = life.sandbox.stack.outputs()["node_status"].value
     assert [said.partition(" ")[0] for said in status.values()] == ["serving"]

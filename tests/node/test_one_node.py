@@ -94,6 +94,8 @@ def test_the_same_bundle_again_changes_nothing(node: Node, first: Bundle) -> Non
 
 def test_nobody_is_refused_while_the_wrapper_is_away(node: Node, first: Bundle) -> None:
     """systemd keeps its socket: whoever connects meanwhile waits. The gateway would take a closed port for an error."""
+    kept = f"systemctl show --property=NFileDescriptorStore,FileDescriptorStorePreserve {Unit.WRAPPER}"
+    assert node.shell.out(kept).split() == ["FileDescriptorStorePreserve=yes", "NFileDescriptorStore=1"]
     asked = node.shell.out(
         f"url=http://{node.of.address}:{node.plan.serving.wrapper_port}/health; "
         "ask() { curl -s -o /dev/null -m 60 -w '%{exitcode} %{http_code}\\n' $url; }; "

@@ -92,17 +92,20 @@ def test_the_same_bundle_again_changes_nothing(node: Node, first: Bundle) -> Non
     assert invocations(node) == before
 
 
-def test_nobody_is_refused_while_the_wrapper_is_away(node: Node, first: Bundle) -> None:
-    """systemd keeps its socket: whoever connects meanwhile waits. The gateway would take a closed port for an error."""
-    kept = f"systemctl show --property=NFileDescriptorStore,FileDescriptorStorePreserve {Unit.WRAPPER}"
-    assert node.shell.out(kept).split() == ["FileDescriptorStorePreserve=yes", "NFileDescriptorStore=1"]
+def test_nobody_is_refused_while_the_wrapper_restarts(node: Node, first: Bundle) -> None:
+    """systemd keeps its socket: whoever connects meanwhile waits. The gateway would take a closed port for an error.
+
+    The machine of this lab has systemd 252, which keeps it over a restart; over `stop` and `start` needs 254.
+    """
+    assert node.shell.out(f"systemctl show --property=NFileDescriptorStore --value {Unit.WRAPPER}").strip() == "1"
     asked = node.shell.out(
         f"url=http://{node.of.address}:{node.plan.serving.wrapper_port}/health; "
-        "ask() { curl -s -o /dev/null -m 60 -w '%{exitcode} %{http_code}\\n' $url; }; "
-        f"systemctl stop {Unit.WRAPPER}; for _ in 1 2 3; do ask & done; sleep 2; "
-        f"systemctl start {Unit.WRAPPER}; wait"
+        f"systemctl restart {Unit.WRAPPER} & restart=$!; "
+        "while kill -0 $restart 2>/dev/null; do "
+        "curl -s -o /dev/null -m 60 -w '%{exitcode} %{http_code}\\n' $url; sleep 0.1; done"
     )
-    assert asked.split("\n") == ["0 200"] * 3 + [""], asked
+    answers = asked.split("\n")[:-1]
+    assert answers and set(answers) == {"0 200"}, answers
     probes.serves_again(node)
 
 

@@ -26,8 +26,8 @@ def planned(**changes: Any) -> AzurePlan:
 
 def test_a_model_that_fits_one_gpu_is_served_whole() -> None:
     plan = planned()
-    assert plan.serving.engines == (EnginePlan("llama-3.2-3b", 1, 1),)
-    assert plan.serving.engine("llama-3.2-3b") == EnginePlan("llama-3.2-3b", 1, 1)
+    assert plan.serving.engines == (EnginePlan("llama-3.2-3b", 1, 1, 115),)
+    assert plan.serving.engine("llama-3.2-3b") == EnginePlan("llama-3.2-3b", 1, 1, 115)
 
 
 def test_a_model_that_is_too_large_is_refused_with_what_would_fit() -> None:
@@ -52,7 +52,7 @@ def test_a_model_across_nodes_is_laid_out_over_all_of_them() -> None:
     plan = planned(
         serving={"models": {"llama-3.1-70b": {}}, "topology": "distributed"}, gateway={"products": _products()}
     )
-    assert plan.serving.engines == (EnginePlan("llama-3.1-70b", 1, 2),)
+    assert plan.serving.engines == (EnginePlan("llama-3.1-70b", 1, 2, 162),)
 
 
 def test_a_small_model_is_not_spread_over_nodes_that_would_idle() -> None:

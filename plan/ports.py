@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from huddle.launch.request import RENDEZVOUS_PORTS
+from huddle.launch.request import RENDEZVOUS_PORTS, rendezvous_ports
 from plan.settings.service import Jupyter, Ports, Serving
 from plan.vocabulary import Segment, Topology
 
@@ -106,9 +106,11 @@ def node_flows(
     if serving.topology is Topology.REPLICAS:
         purpose = "the engine's own processes among themselves (Gloo takes ephemeral ports)"
         yield row("engine-processes", nodes, EPHEMERAL_PORTS, engine, purpose)
-    peers = (nodes,) if serving.topology is Topology.DISTRIBUTED else ()
     set_up = "process group set-up (torch binds it to every address)"
-    yield row("torch-rendezvous", nodes, RENDEZVOUS_PORTS, engine, set_up, *peers)
+    if serving.topology is Topology.DISTRIBUTED:  # of a model across nodes there is one copy
+        yield row("torch-rendezvous", nodes, rendezvous_ports(0), engine, set_up, nodes)
+    else:
+        yield row("torch-rendezvous", nodes, RENDEZVOUS_PORTS, engine, set_up)
     if serving.topology is Topology.DISTRIBUTED:
         between = "NCCL and Gloo between nodes (ephemeral ports)"
         yield row("collectives", nodes, COLLECTIVE_PORTS, engine, between, nodes)

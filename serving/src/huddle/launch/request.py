@@ -15,6 +15,12 @@ Engines that start at once and look from one port collide. Source: docs/facts/vl
 """
 
 
+def rendezvous_ports(copy: int) -> tuple[int, int]:
+    """The first and the last port for the store of one copy."""
+    first = RENDEZVOUS_PORTS[0] + copy * _PORTS_OF_A_COPY
+    return first, first + _PORTS_OF_A_COPY - 1
+
+
 @verify(UNIQUE)
 class Executor(StrEnum):
     """How vLLM spreads its workers: its own processes (over nodes, too), or a Ray cluster that is already there."""
@@ -94,7 +100,7 @@ class LaunchRequest:
     @property
     def rendezvous_port(self) -> int:
         """Where torch's store begins to look for a port."""
-        return RENDEZVOUS_PORTS[0] + self.copy * _PORTS_OF_A_COPY
+        return rendezvous_ports(self.copy)[0]
 
     @property
     def world(self) -> int:

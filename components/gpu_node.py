@@ -113,9 +113,10 @@ class GpuNode(pulumi.ComponentResource):
         self._name, self._args = name, args
         self._nic = self._interface()
         self._vm = self._machine()
-        self.served_before = False
+        self._known: set[str] = set()
+        """Commands of which Azure has an earlier run."""
         apply = None if args.scripts is None else self._apply(args.scripts)
-        self.applied = apply
+        self.applied, self.served_before = apply, APPLY in self._known
         if args.compute.auto_shutdown.enabled:
             self._shutdown()
         self.vm, self.vm_id, self.machine_id = self._vm, self._vm.id, self._vm.vm_id
@@ -252,8 +253,6 @@ class GpuNode(pulumi.ComponentResource):
             after=[self._vm, *parts, *args.prepare_after],
             timeouts=_APPLY_TIMEOUTS,
         )
-        last = self._last_run(APPLY)
-        self.served_before = last is not None
         # The script holds no secret, so a rotated one must show elsewhere for the node to fetch it.
         version = args.secrets_version
         return self._run_command(
@@ -264,12 +263,7 @@ class GpuNode(pulumi.ComponentResource):
             parameters={} if version is None else {Parameter.SECRETS: version},
             after=[self._vm, prepared, *args.turn_after],
             timeouts=_APPLY_TIMEOUTS,
-            last=last,
         )
-
-    def _last_run(self, name: str) -> attempts.LastRun | None:
-        args = self._args
-        return attempts.last_run(args.scope.names.resource_group, args.node.name, f"huddle-{name}")
 
     def _run_command(
         self,
@@ -281,7 +275,6 @@ class GpuNode(pulumi.ComponentResource):
         timeouts: pulumi.CustomTimeouts,
         tags: Mapping[str, pulumi.Input[str]] = MappingProxyType({}),
         parameters: Mapping[str, pulumi.Input[str]] = MappingProxyType({}),
-        last: attempts.LastRun | None = None,
     ) -> compute.VirtualMachineRunCommandByVirtualMachine:
         """A script that Azure runs as root; the deployment fails where it does.
 
@@ -295,7 +288,9 @@ class GpuNode(pulumi.ComponentResource):
         the VM's name is plain text here: an output in the path would be a third, worse way, deletion first.
         """
         args, command = self._args, f"huddle-{name}"
-        last = last or self._last_run(name)
+        last = attempts.last_run(args.scope.names.resource_group, args.node.name, command)
+        if last is not None:
+            self._known.add(name)
         given = {Parameter.ATTEMPT: str(attempts.number(last)), **parameters}
         return compute.VirtualMachineRunCommandByVirtualMachine(
             f"{self._name}-{name}",

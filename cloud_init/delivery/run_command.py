@@ -27,19 +27,19 @@ class ScriptTooLargeError(InputError):
 
 
 @dataclass(frozen=True)
-class From:
+class SecretSource:
     """Where a node reads its secrets, and as whom; so no script holds one."""
 
     vault_uri: str
     identity_client_id: str
 
 
-def apply_script(plan: FleetPlan, node: NodePlan, bundle: Bundle, secrets: From) -> str:
+def apply_script(plan: FleetPlan, node: NodePlan, bundle: Bundle, secrets: SecretSource) -> str:
     """The script that has one node switch to a bundle that it has prepared."""
     return render("apply/run-command.sh.j2", **_values(plan, node, bundle, secrets))
 
 
-def prepare_script(plan: FleetPlan, node: NodePlan, bundle: Bundle, secrets: From) -> str:
+def prepare_script(plan: FleetPlan, node: NodePlan, bundle: Bundle, secrets: SecretSource) -> str:
     """The script that brings the bundle to one node, and has it do all that can be done while the old one serves.
 
     Raises:
@@ -70,7 +70,7 @@ def piece_script(piece: Piece) -> str:
     )
 
 
-def _values(plan: FleetPlan, node: NodePlan, bundle: Bundle, secrets: From) -> dict[str, Any]:
+def _values(plan: FleetPlan, node: NodePlan, bundle: Bundle, secrets: SecretSource) -> dict[str, Any]:
     return {
         "stack": plan.stack,
         "node": node,

@@ -10,5 +10,5 @@ from plan.azure.model import AzurePlan
 def largest_bytes(plan: AzurePlan) -> int:
     """Of the bundle's pieces and what prepares it. The vault's address and the identity's id change little."""
     bundle = artifacts.make(plan).bundle
-    prepare = run_command.prepare_script(plan, plan.head, bundle, run_command.From("", ""))
+    prepare = run_command.prepare_script(plan, plan.head, bundle, run_command.SecretSource("", ""))
     return max(len(script.encode()) for script in [prepare, *map(run_command.piece_script, bundle.pieces)])

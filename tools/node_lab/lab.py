@@ -49,7 +49,7 @@ class Node:
                 if done.code != 0:
                     return done
                 self.brought[piece.name] = piece.digest
-        secrets = run_command.From(VAULT_URI, CLIENT_ID)
+        secrets = run_command.SecretSource(VAULT_URI, CLIENT_ID)
         done = self.shell.run_script(run_command.prepare_script(self.plan, self.of, bundle, secrets), timeout_s)
         if done.code != 0:
             return done

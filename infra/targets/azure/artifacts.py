@@ -42,7 +42,7 @@ def make(plan: AzurePlan) -> Artifacts:
     alert_rules.workbook(plan.names.workbook_title)
     built = bundle.build(plan)
     if plan.access.delivery is Delivery.RUN_COMMAND:  # over SSH nothing has a limit
-        secrets = run_command.From(f"https://{plan.names.key_vault}.vault.azure.net/", _CLIENT_ID)
+        secrets = run_command.SecretSource(f"https://{plan.names.key_vault}.vault.azure.net/", _CLIENT_ID)
         for node in plan.nodes:
             run_command.prepare_script(plan, node, built, secrets)
     return Artifacts(built, {node.name: user_data.custom_data(plan, node, plan.compute.login) for node in plan.nodes})

@@ -50,7 +50,7 @@ def run_command_scripts(plan: AzurePlan, node: NodePlan, built: Bundle, secrets:
     if plan.access.delivery is Delivery.SSH:
         return None
     source = pulumi.Output.all(secrets.vault_uri, secrets.node_identity_client_id).apply(
-        lambda it: run_command.From(*it)
+        lambda it: run_command.SecretSource(*it)
     )
     return Scripts(
         prepare=source.apply(lambda known: run_command.prepare_script(plan, node, built, known)),

@@ -54,7 +54,7 @@ def built(kind: str) -> bundle.Bundle:
     return bundle.build(plans()[kind])
 
 
-SECRETS = run_command.From(VAULT_URI, CLIENT_ID)
+SECRETS = run_command.SecretSource(VAULT_URI, CLIENT_ID)
 
 
 def script(plan: AzurePlan, node: NodePlan, of: bundle.Bundle) -> str:

@@ -66,7 +66,7 @@ def test_the_run_command_lays_the_archive_down_as_it_was(tmp_path: Path) -> None
 def test_values_in_the_run_command_are_quoted() -> None:
     plan = plans()["dev"]
     for render in (run_command.prepare_script, run_command.apply_script):
-        script = render(plan, plan.nodes[0], built("dev"), run_command.From("https://x/; reboot", "$(id)"))
+        script = render(plan, plan.nodes[0], built("dev"), run_command.SecretSource("https://x/; reboot", "$(id)"))
         assert script.splitlines()[-1].endswith("--vault-uri 'https://x/; reboot' --identity-client-id '$(id)'")
 
 

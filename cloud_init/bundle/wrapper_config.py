@@ -26,6 +26,8 @@ def wrapper_config(plan: FleetPlan, node: NodePlan) -> dict[str, Any]:
         "metrics_listen": f"127.0.0.1:{WRAPPER_METRICS_PORT}",
         "upstream": f"http://127.0.0.1:{plan.serving.vllm_port}",
         "probe_verdict_file": str(verdict.PATH),
+        # A node that goes rests at the gateway for as long as it waits itself before the next one leaves.
+        **({"timeouts": {"restart_s": plan.rejoin_s}} if plan.rejoin_s else {}),
         "gateway_addresses": [str(plan.callers[Segment.GATEWAY])],
         "models": {
             name: _prompt(prompts.of_model(served)) | _routes(served.routes) | _priority(name)

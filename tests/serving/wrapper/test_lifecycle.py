@@ -22,12 +22,12 @@ from tools.ports import reserve_port
 
 from .conftest import BACKEND_KEY
 from .fake_engine import DONE, MODEL, FakeEngine, Received, Reply, fake_engine, token
+from .kept import handed_over
 
 pytestmark = pytest.mark.anyio
 
 CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}]}
 HUDDLE = str(Path(sys.executable).with_name("huddle"))
-HAND_OVER = 'LISTEN_PID=$$ LISTEN_FDS=1 exec "$0" "$@" 3<&{}'
 
 
 class Program:
@@ -67,18 +67,20 @@ class Program:
         lines = (self.directory / "log").read_text().splitlines()
         return [json.loads(line) for line in lines if line.startswith("{")]
 
-    async def start(self, kept: socket.socket | None = None) -> None:
-        """`kept`: the socket that systemd kept for it (sd_listen_fds(3))."""
+    async def start(self, kept: socket.socket | None = None, *, close: bool = False) -> None:
+        """`kept`: the socket that systemd kept for it; `close`: systemd no longer does."""
         (self.directory / "notify").unlink(missing_ok=True)
-        hand_over = [] if kept is None else ["bash", "-c", HAND_OVER.format(kept.fileno())]
+        command = self.command if kept is None else handed_over(self.command, kept)
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.listener.bind(str(self.directory / "notify"))
         self.listener.setblocking(False)
         with (self.directory / "log").open("w") as log:
             self.process = await asyncio.create_subprocess_exec(
-                *hand_over, *self.command, env=self.environment, stderr=log, stdout=log,
+                *command, env=self.environment, stderr=log, stdout=log,
                 pass_fds=() if kept is None else (kept.fileno(),),
             )  # fmt: skip
+        if kept is not None and close:
+            kept.close()
         await self.until_notified("READY=1")
 
     async def until_notified(self, word: str) -> None:
@@ -175,6 +177,16 @@ async def test_systemd_is_given_the_socket_and_takes_back_one_of_another_address
         assert await program.stop() == 0
         with server.listen("127.0.0.1:0", shared=False) as other:
             await program.start(other)
+            await program.until_notified("FDSTOREREMOVE=1\nFDNAME=listen")
+            assert (await program.http.get("/health")).status_code == 200
+        await program.close()
+
+
+async def test_workers_share_the_port_that_a_single_process_had_kept(tmp_path: Path) -> None:
+    async with fake_engine() as engine:
+        program = Program(tmp_path, engine, workers=2)
+        with server.listen(f"127.0.0.1:{program.port}", shared=False) as kept:
+            await program.start(kept, close=True)
             await program.until_notified("FDSTOREREMOVE=1\nFDNAME=listen")
             assert (await program.http.get("/health")).status_code == 200
         await program.close()

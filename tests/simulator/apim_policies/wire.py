@@ -27,6 +27,7 @@ from simulator.apim_policies.server import serving
 from simulator.apim_policies.transport import HttpSender
 from tests.serving.wrapper.fake_engine import MODEL as ENGINE_MODEL
 from tests.serving.wrapper.fake_engine import FakeEngine, fake_engine
+from tests.serving.wrapper.kept import handed_over
 from tools.deadlines import scaled
 from tools.ports import reserve_port
 
@@ -111,8 +112,7 @@ async def started(config: Path, log: Path, kept: socket.socket | None = None) ->
     """The wrapper's program, just started. `kept`: the socket that systemd kept for it (sd_listen_fds(3))."""
     argv = [HUDDLE, "wrapper", "--config", str(config)]
     if kept is not None:
-        hand_over = f'LISTEN_PID=$$ LISTEN_FDS=1 exec "$0" "$@" 3<&{kept.fileno()}'
-        argv = ["bash", "-c", hand_over, *argv]
+        argv = handed_over(argv, kept)
     with log.open("ab") as output:
         return await asyncio.create_subprocess_exec(
             *argv, stdout=output, stderr=output, env=os.environ, pass_fds=[kept.fileno()] if kept else ()

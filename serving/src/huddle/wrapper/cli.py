@@ -117,7 +117,9 @@ def serve(load: Any) -> None:
     def serve_worker(worker: int, started: Any) -> None:
         uvloop.run(_serve(Server, load, salt_secret, worker, started))
 
-    code = supervise(config.workers, serve_worker, Notifier())
+    notifier = Notifier()
+    notifier.kept("")  # what a single process had kept would hold the port that all are to share
+    code = supervise(config.workers, serve_worker, notifier)
     raise typer.Exit(code)
 
 

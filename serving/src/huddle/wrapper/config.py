@@ -260,6 +260,9 @@ class TimeoutsConfig(Section):
     drain_notice_s: float = Field(
         0, ge=0, le=300, description="Still serving after SIGTERM, with /ready at 503, so that a balancer can notice."
     )
+    restart_s: int = Field(
+        30, ge=1, le=600, description="Told in `Retry-After` to new requests after that, until this process ends."
+    )
     drain_s: Seconds = Field(600, description="For running requests to finish after that.")
 
 

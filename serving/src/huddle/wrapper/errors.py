@@ -72,13 +72,10 @@ def upstream_unavailable(message: str, retry_after_s: int = 5) -> RequestError:
     return RequestError(503, "engine_unavailable", message, type=ErrorType.UPSTREAM, retry_after_s=retry_after_s)
 
 
-def going_away() -> RequestError:
-    """This process ends once its running requests have; who balances over several takes the request elsewhere.
-
-    Half a minute is what a node that restarts needs before it can be asked again.
-    """
+def going_away(restart_s: int) -> RequestError:
+    """This process ends once its running requests have; who balances over several takes the request elsewhere."""
     sentence = "this server is being restarted; send the request again"
-    return RequestError(503, "going_away", sentence, type=ErrorType.UPSTREAM, retry_after_s=30)
+    return RequestError(503, "going_away", sentence, type=ErrorType.UPSTREAM, retry_after_s=restart_s)
 
 
 def upstream_broken(message: str) -> RequestError:

@@ -162,8 +162,7 @@ class Exchange:
         if head.status != 200:
             self.first_byte_at = now
             self._claims.refused(head.status)
-            if head.status >= 500:
-                self._way.doubt()
+            self._way.refused(head.status)
             self._error = reading.EngineError(head.status, head.headers.get(b"retry-after"))
             if not engine_errors.body_matters(head.status):
                 self._refuse_for_engine(self._error)
@@ -365,8 +364,7 @@ class Exchange:
         of(self.service.metrics.refusals, refusal.code).inc()
         self._claims.refused(refusal.status)
         self._error_inside = True
-        if refusal.status >= 500:
-            self._way.doubt()
+        self._way.refused(refusal.status)
         return refusal.event()
 
     def _upstream_fault(self, refusal: RequestError) -> None:

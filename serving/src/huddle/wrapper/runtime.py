@@ -1,6 +1,7 @@
 """One consistent reading of configuration, prompts and keys. A reload makes a new one; running requests keep theirs."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from huddle import whole_file
@@ -66,6 +67,20 @@ class Runtime:
         limits = self.config.limits
         each = max(int(limits.connections * limits.caller_share), 1)
         return limits.connections, limits.connections_per_address, each
+
+    def with_lengths(self, lengths: Mapping[str, int]) -> "Runtime":
+        """The same with the engine's context lengths (tokens, by its names) where the configuration says none."""
+        models = self.config.models
+
+        def filled(served: Served) -> Served:
+            known = models[served.name].max_model_len or lengths.get(served.upstream_model)
+            return replace(served, max_model_len=known)
+
+        preparers = {
+            product: replace(preparer, served={name: filled(each) for name, each in preparer.served.items()})
+            for product, preparer in self.preparers.items()
+        }
+        return replace(self, preparers=preparers)
 
     def models(self, caller: Caller) -> list[Served]:
         """The models that a caller may use."""

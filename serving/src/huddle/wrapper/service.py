@@ -9,7 +9,6 @@ import secrets
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Final
 
 from huddle.headers import REQUEST_ID_HEADER
@@ -145,7 +144,7 @@ class WrapperService:
         caller = _NOBODY if route in OPEN_ROUTES else self.runtime.keyring.identify(head)
         if route in ENGINE_ROUTES:
             if self.refusing:
-                raise going_away()
+                raise going_away(self.runtime.config.timeouts.restart_s)
             check_offered(route, "product", self.runtime.preparer(caller).routes)
             content_type = (head.text(b"content-type") or "").partition(";")[0].strip().lower()
             if content_type != "application/json":
@@ -290,8 +289,7 @@ class WrapperService:
 
     def reload(self, new: Runtime, needs_restart: list[str]) -> None:
         """Judge new requests by a new reading; running ones keep theirs."""
-        self.runtime = new
-        self._fill_in_lengths()
+        self.runtime = new.with_lengths(self._context_lengths)
         self.admission.resize(new.bounds)
         self.compilations.resize(*new.compiling)
         self.workbench.each = new.bench
@@ -364,23 +362,7 @@ class WrapperService:
         known = self._context_lengths | lengths
         if known != self._context_lengths:
             self._context_lengths = known
-            self._fill_in_lengths()
-
-    def _fill_in_lengths(self) -> None:
-        lengths, models = self._context_lengths, self.runtime.config.models
-        self.runtime = replace(
-            self.runtime,
-            preparers={
-                product: replace(
-                    preparer,
-                    served={
-                        name: replace(s, max_model_len=models[name].max_model_len or lengths.get(s.upstream_model))
-                        for name, s in preparer.served.items()
-                    },
-                )
-                for product, preparer in self.runtime.preparers.items()
-            },
-        )
+            self.runtime = self.runtime.with_lengths(known)
 
 
 def _probe_objection(config: WrapperConfig) -> Callable[[], str | None]:

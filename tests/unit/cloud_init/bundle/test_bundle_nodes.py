@@ -16,6 +16,7 @@ from cloud_init.bundle import shipped_registry
 from cloud_init.bundle.services import Unit
 from cloud_init.bundle.wrapper_config import wrapper_config
 from cloud_init.huddle_apply.services import readiness
+from gateway_policies.entities import NODE_CANNOT_SERVE
 from huddle import registry
 from huddle.headers import BACKEND_KEY_HEADER, PROMPT_HASH_HEADER
 from huddle.launch.cli import app as launch
@@ -212,3 +213,9 @@ def test_an_alias_brings_its_base() -> None:
     document = yaml.safe_load(bundle.build(plan).files["registry/models.yaml"])
     assert set(document["models"]) == {"llama-3.2-3b"}
     assert set(document["aliases"]) == {"hl"}
+
+
+def test_a_wrapper_that_ends_rests_at_the_gateway_as_long_as_its_node_waits() -> None:
+    plan = rendered.plans()["dev"]
+    told = wrapper_config(plan, plan.nodes[0])["timeouts"]["restart_s"]
+    assert told == node_json("dev", HEAD)["rejoin_s"] == NODE_CANNOT_SERVE.rest_s

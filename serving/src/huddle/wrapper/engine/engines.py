@@ -160,6 +160,11 @@ class Way:
         if self._engine is not None:
             self._engine.doubted = True
 
+    def refused(self, status: int) -> None:
+        """The engine has answered with an error; from 500 on it is the engine's own."""
+        if status >= 500:
+            self.doubt()
+
     def end(self) -> None:
         """The request has ended."""
         if self._engine is not None:

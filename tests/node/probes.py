@@ -44,6 +44,14 @@ def chat(node: Node, model: str, options: str, **fields: Any) -> str:
     return node.shell.out(asked, stdin=json.dumps(body))
 
 
+def answers_during(node: Node, command: str) -> list[str]:
+    """How questions about the wrapper's health end while a command runs: curl's exit code and HTTP's status."""
+    url = f"http://{node.of.address}:{node.plan.serving.wrapper_port}/health"
+    ask = f"curl -s -o /dev/null -m 60 -w '%{{exitcode}} %{{http_code}}\\n' {url}"
+    said = node.shell.out(f"{command} & running=$!; while kill -0 $running 2>/dev/null; do {ask}; sleep 0.1; done")
+    return said.splitlines()
+
+
 def prompt_hash(node: Node, model: str) -> str:
     """Of the system prompt that an answer was given with."""
     said = chat(node, model, "-o /dev/null -D -")

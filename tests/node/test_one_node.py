@@ -98,13 +98,7 @@ def test_nobody_is_refused_while_the_wrapper_restarts(node: Node, first: Bundle)
     The machine of this lab has systemd 252, which keeps it over a restart; over `stop` and `start` needs 254.
     """
     assert node.shell.out(f"systemctl show --property=NFileDescriptorStore --value {Unit.WRAPPER}").strip() == "1"
-    asked = node.shell.out(
-        f"url=http://{node.of.address}:{node.plan.serving.wrapper_port}/health; "
-        f"systemctl restart {Unit.WRAPPER} & restart=$!; "
-        "while kill -0 $restart 2>/dev/null; do "
-        "curl -s -o /dev/null -m 60 -w '%{exitcode} %{http_code}\\n' $url; sleep 0.1; done"
-    )
-    answers = asked.split("\n")[:-1]
+    answers = probes.answers_during(node, f"systemctl restart {Unit.WRAPPER}")
     assert answers and set(answers) == {"0 200"}, answers
     probes.serves_again(node)
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pulumi
 
+from plan.model import ServingPlan
+from plan.vocabulary import Topology
+
 
 class Turns:
     """The nodes of a stack in their order. None for `most_away`: nobody waits, as nodes that only serve together.
@@ -16,6 +19,11 @@ class Turns:
         self._most_away = most_away
         self.serving: list[pulumi.Resource] = []
         """How each node that served before gets its bundle."""
+
+    @classmethod
+    def of(cls, serving: ServingPlan) -> Turns:
+        """As a stack's serving section says. Nodes that hold parts of one model switch together."""
+        return cls(None if serving.topology is Topology.DISTRIBUTED else serving.max_unavailable)
 
     def before(self) -> list[pulumi.Resource]:
         """What the next node waits for: with the nodes between them, no more than allowed are away."""

@@ -28,7 +28,7 @@ from infra.targets.azure.outputs import stack_outputs
 from plan.azure.model import AzurePlan
 from plan.azure_network import PrivateLink
 from plan.secrets import Secret
-from plan.vocabulary import BastionSku, Segment, Topology
+from plan.vocabulary import BastionSku, Segment
 
 _GROUP_GOES = "3h"
 """A gateway's deletion takes up to an hour, and its link to a subnet can outlive it for longer."""
@@ -55,7 +55,7 @@ def deploy(plan: AzurePlan) -> None:
     made = artifacts.make(plan)
     base = _base(plan)
     _bastion(plan, base)
-    turns = Turns(None if plan.serving.topology is Topology.DISTRIBUTED else plan.serving.max_unavailable)
+    turns = Turns.of(plan.serving)
     nodes = _nodes(plan, base, made, turns)
     gateway = _gateway(plan, base, turns)
     _subscription_keys(plan, base, gateway)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from components.turns import Turns
+from tests.unit.cloud_init.rendered import plans
 
 
-def waits(serving: Sequence[bool], most_away: int | None) -> list[list[int]]:
+def waits(serving: Sequence[bool], turns: Turns | int | None) -> list[list[int]]:
     """For each node, the nodes that it waits for; numbers stand for commands."""
-    turns, found = Turns(most_away), []
+    turns, found = turns if isinstance(turns, Turns) else Turns(turns), []
     for number, served in enumerate(serving):
         found.append(list(turns.before()))
         turns.took(number, served_before=served)  # type: ignore[arg-type]
@@ -37,6 +39,12 @@ def test_a_new_node_waits_for_nobody_s_first_start_but_in_the_line() -> None:
 
 def test_nodes_that_only_serve_together_switch_together() -> None:
     assert waits([True] * 3, None) == [[], [], []]
+
+
+def test_a_stack_says_how_many_are_away_and_whether_its_nodes_serve_apart() -> None:
+    assert waits([True] * 3, Turns.of(plans()["dev"].serving)) == [[], [0], [1]]
+    assert waits([True] * 3, Turns.of(replace(plans()["dev"].serving, max_unavailable=2))) == [[], [], [0]]
+    assert waits([True] * 3, Turns.of(plans()["distributed"].serving)) == [[], [], []]
 
 
 @given(st.lists(st.booleans(), max_size=12), st.integers(1, 4), st.randoms())

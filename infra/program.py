@@ -52,11 +52,11 @@ def plan_of(settings: ServiceSettings, stack: str, root: Path = stack_file.ROOT)
     """
     models, file = registry.load(), stack_file.label(stack, root)
     bases = {served.name: served.model.name for served in models.served}
-    target, build = targets.of(settings.target), TARGETS[settings.target].build
+    target, planning = targets.of(settings.target), TARGETS[settings.target]
 
     def planned() -> FleetPlan:
-        plan = build(settings, project=stack_file.PROJECT, stack=stack, bases=bases, file=file)
-        return with_engines(plan, models, file)
+        plan = planning.build(settings, project=stack_file.PROJECT, stack=stack, bases=bases, file=file)
+        return with_engines(plan, models, file, planning.sizes)
 
     carried = [*carried_files.checks(settings.serving, models), *prompt_room.checks(settings, models, file)]
     plan, read, *_ = together([planned, lambda: target.read_files(settings, root, file), *carried])

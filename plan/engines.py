@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TypeVar
 
 from huddle import planner, shapes
 from huddle.errors import Fault, InputError
-from huddle.planner import speed
+from huddle.launch import copies
+from huddle.planner import FitResult, speed
 from huddle.registry import Model, Registry
 from plan.model import EnginePlan, FleetPlan, Hardware
 from plan.vocabulary import Topology
@@ -20,11 +22,12 @@ _BYTES_PER_PARAMETER = 2
 P = TypeVar("P", bound=FleetPlan)
 
 
-def with_engines(plan: P, registry: Registry, file: str) -> P:
-    """The plan with the layout of each base model's engine.
+def with_engines(plan: P, registry: Registry, file: str, sizes: Mapping[str, Hardware] = MappingProxyType({})) -> P:
+    """The plan with the layout of each base model's engines. `sizes`: what nodes of the target can be, by name.
 
     Raises:
-        InputError: a model does not fit; the sentence carries the planner's reason and what would fit.
+        InputError: a model does not fit, or leaves GPUs idle; the sentence carries the planner's reason, what would
+            fit and which size holds it on one node.
     """
     faults: list[Fault] = []
     engines: list[EnginePlan] = []
@@ -53,7 +56,9 @@ def with_engines(plan: P, registry: Registry, file: str) -> P:
             faults += error.faults
             continue
         if not fit.fits:
-            faults += [Fault(file, f"serving.models.{base}", reason) for reason in fit.refusals]
+            *others, last = fit.refusals
+            reasons = [*others, last + _size_that_holds(registry.models[base], sizes)]
+            faults += [Fault(file, f"serving.models.{base}", reason) for reason in reasons]
         elif plan.serving.topology is Topology.DISTRIBUTED and fit.layout.world < fit.hardware.total:
             faults.append(
                 Fault(
@@ -63,11 +68,63 @@ def with_engines(plan: P, registry: Registry, file: str) -> P:
                     f"allowed here: {Topology.REPLICAS}",
                 )
             )
-        start_s = round(speed.start_s(fit.shape, fit.layout, cold=True))
-        engines.append(EnginePlan(base, fit.layout.tensor, fit.layout.pipeline, start_s))
+        elif sentence := _idle_or_missing(fit, registry.models[base], allow_idle=plan.allow_idle_gpus):
+            faults.append(Fault(file, f"serving.models.{base}", sentence))
+        engines.append(_engine(base, fit, registry.models[base]))
     if faults:
         raise InputError(*faults)
     return replace(plan, serving=replace(plan.serving, engines=tuple(engines)))
+
+
+def _engine(base: str, fit: FitResult, model: Model) -> EnginePlan:
+    """Engines fill a node. One that holds copies of its own, or spans nodes, is the only one there."""
+    layout = fit.layout
+    alone = fit.hardware.nodes > 1 or copies.spreads_itself(model.extra_args)
+    return EnginePlan(
+        base,
+        layout.tensor,
+        layout.pipeline,
+        copies=1 if alone else layout.replicas,
+        idle_gpus=max(fit.hardware.total - _gpus_used(fit, model), 0),
+        cold_start_s=round(speed.start_s(fit.shape, layout, cold=True)),
+    )
+
+
+def _size_that_holds(model: Model, sizes: Mapping[str, Hardware]) -> str:
+    """The first size of which one node holds the model, to end a sentence with."""
+    for name, size in sizes.items():
+        if not size.on_cpu:
+            fit = planner.check(model, gpu=size.gpu, gpus_per_node=size.gpus, fabric=size.fabric)
+            if fit.fits:
+                return f"; one {name} holds it as {fit.layout}"
+    return "; no size holds it on one node" if sizes else ""
+
+
+def _gpus_used(fit: FitResult, model: Model) -> int:
+    spread = copies.spreads_itself(model.extra_args)
+    return fit.layout.world * (copies.data_parallel(model.extra_args) if spread else fit.layout.replicas)
+
+
+def _idle_or_missing(fit: FitResult, model: Model, *, allow_idle: bool) -> str | None:
+    """Layouts of the planner fill a node; an entry with data parallel of its own says how many GPUs it takes."""
+    used, here = _gpus_used(fit, model), fit.hardware.total
+    if used == here or (used < here and allow_idle):
+        return None
+    idle = f", and {here - used} would be idle" if used < here else ""
+    allow = ", or set nodes.allow_idle_gpus: true" if used < here else ""
+    return (
+        f"takes {used} GPUs by --data-parallel-size of its registry entry's extra_args, the node has {here}{idle}; "
+        f"make it {here // fit.layout.world}, or leave it out: an engine for each GPU is the default{allow}"
+    )
+
+
+def described(engine: EnginePlan) -> str:
+    """What runs on each node of a base model, in a few words: which GPUs are used, and which are not."""
+    each = engine.tensor_parallel * engine.pipeline_parallel
+    many = f"{engine.copies} engines" if engine.copies > 1 else "one engine"
+    split = f" (TP {engine.tensor_parallel} × PP {engine.pipeline_parallel})" if each > 1 else ""
+    idle = f", {engine.idle_gpus} idle" if engine.idle_gpus else ""
+    return f"{engine.base}: {many}{split}{idle}"
 
 
 def _cpu_problems(model: Model, hardware: Hardware, plan: FleetPlan) -> Iterator[tuple[str, str]]:

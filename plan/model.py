@@ -87,14 +87,18 @@ class ServedModel:
 
 @dataclass(frozen=True)
 class EnginePlan:
-    """How the engine of a base model is laid out: GPUs that split each layer, and groups of layers in a row.
+    """How the engines of a base model are laid out: GPUs that split each layer, and groups of layers in a row.
 
-    `cold_start_s`: from its start to its first answer with empty caches, by the planner; None where it knows nothing.
+    `copies`: engines on each node that serves it, each with GPUs of its own. `idle_gpus`: those of such a node that no
+    engine takes. `cold_start_s`: from an engine's start to its first answer with empty caches, by the planner; None
+    where it knows nothing.
     """
 
     base: str
     tensor_parallel: int
     pipeline_parallel: int
+    copies: int = 1
+    idle_gpus: int = 0
     cold_start_s: int | None = None
 
 
@@ -118,6 +122,11 @@ class ServingPlan:
     def engine(self, base: str) -> EnginePlan | None:
         """The layout of a base model's engine."""
         return next((engine for engine in self.engines if engine.base == base), None)
+
+    def copies(self, base: str) -> int:
+        """How many engines of a base model each of its nodes has."""
+        engine = self.engine(base)
+        return engine.copies if engine else 1
 
 
 @dataclass(frozen=True)
@@ -215,6 +224,7 @@ class FleetPlan(ServicePlan):
     flows: tuple[Flow, ...]
     store: StorePlan
     jupyter: Jupyter
+    allow_idle_gpus: bool = False
     rejoin_s: int = 0
     """How long who balances over the nodes may send nothing to one that was away, in seconds."""
 

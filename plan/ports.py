@@ -42,6 +42,7 @@ FIXED_PORTS: tuple[tuple[str, int, int], ...] = (
 )
 """Ports that no setting moves, so that settings can be checked against them."""
 
+LAST_PORT = 65_535
 EPHEMERAL_PORTS = (32_768, 60_999)
 """What Linux hands out when a program asks for any port."""
 
@@ -92,15 +93,25 @@ def _spans(ports: int | tuple[int, int] | tuple[tuple[int, int], ...]) -> tuple[
             return ports  # type: ignore[return-value]
 
 
+def engines_of_a_node(topology: Topology, gpus: int) -> int:
+    """How many engines a node has at most: of a model across nodes one, else one for each GPU."""
+    return max(gpus, 1) if topology is Topology.REPLICAS else 1
+
+
+def engine_ports(first: int, engines: int) -> tuple[int, int]:
+    """The first and the last port of a node's engines: each has the next one."""
+    return first, first + engines - 1
+
+
 def node_flows(
-    serving: Serving, jupyter: Jupyter, *, clients: tuple[Segment, ...], operators: tuple[Segment, ...]
+    serving: Serving, jupyter: Jupyter, *, engines: int, clients: tuple[Segment, ...], operators: tuple[Segment, ...]
 ) -> Iterator[Flow]:
-    """Everything that listens on a node. `clients` call the wrapper, `operators` open shells."""
+    """Everything that listens on a node with so many engines. `clients` call the wrapper, `operators` open shells."""
     ports, nodes = serving.ports, Segment.NODES
-    engine, wrapper = "huddle-vllm.service", "huddleai_api.service"
+    engine, wrapper = "huddle-vllm@.service", "huddleai_api.service"
     yield row("wrapper", nodes, ports.wrapper, wrapper, "OpenAI-compatible API; backend key required", *clients)
     yield row("wrapper-metrics", nodes, WRAPPER_METRICS_PORT, wrapper, "Prometheus metrics")
-    yield row("vllm", nodes, ports.vllm, engine, "engine, behind the wrapper")
+    yield row("vllm", nodes, engine_ports(ports.vllm, engines), engine, "engines, behind the wrapper")
     yield row("ssh", nodes, SSH_PORT, "ssh.service", "operators", *operators)
     yield from _ray_flows(ports)
     if serving.topology is Topology.REPLICAS:

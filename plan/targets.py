@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from plan.azure.build import build
-from plan.model import FleetPlan
+from plan.azure.build import SIZES, build
+from plan.model import FleetPlan, Hardware
 from plan.settings.azure import AzureSettings
 from plan.settings.service import ServiceSettings
 
@@ -33,11 +33,13 @@ class Target:
     name: str
     settings: type[ServiceSettings]
     build: Build
+    sizes: Mapping[str, Hardware] = MappingProxyType({})
+    """What its nodes can be, by the name that a stack file has for it; the smallest first."""
 
 
 Targets = Mapping[str, Target]
 
-TARGETS: Targets = MappingProxyType({target.name: target for target in (Target("azure", AzureSettings, build),)})
+TARGETS: Targets = MappingProxyType({target.name: target for target in (Target("azure", AzureSettings, build, SIZES),)})
 
 
 def required_secrets(target: str, targets: Targets = TARGETS) -> tuple[str, ...]:

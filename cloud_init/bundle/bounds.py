@@ -1,6 +1,6 @@
 """What each unit may take of its machine, so that one that takes too much ends alone.
 
-The shares of the engine, of Ray and of JupyterLab are percent of the memory that systemd finds; together they leave a
+The shares of the engines, of Ray and of JupyterLab are percent of the memory that systemd finds; together they leave a
 tenth for the system and the small units.
 """
 
@@ -34,7 +34,7 @@ class Bounds:
 def of(plan: FleetPlan, unit: Unit) -> Bounds:
     """The bounds of a unit."""
     # Of a model across nodes, Ray's workers hold the parts; the engine's own unit has its API server and scheduler.
-    engine, ray = ("10%", "70%") if plan.serving.topology is Topology.DISTRIBUTED else ("75%", "16G")
+    engine, ray = ("10%", "70%") if plan.serving.topology is Topology.DISTRIBUTED else (_engine_share(plan), "16G")
     match unit:
         case Unit.VLLM:
             return Bounds(engine, 32_768, 1_048_576)
@@ -46,9 +46,15 @@ def of(plan: FleetPlan, unit: Unit) -> Bounds:
         case Unit.MODELS:
             return Bounds("8G", 1_024, 65_536)
         case Unit.WRAPPER:
-            config = WrapperConfig.model_validate(wrapper_config(plan, plan.nodes[0]))
-            return Bounds(f"{config.memory_bytes // _MIB}M", 256, 65_536)
+            configs = [WrapperConfig.model_validate(wrapper_config(plan, node)) for node in plan.nodes]
+            return Bounds(f"{max(config.memory_bytes for config in configs) // _MIB}M", 256, 65_536)
         case Unit.PROBE:
             return Bounds("256M", 64, 1_024)
         case Unit.FIREWALL:
             return Bounds("256M", 16, 1_024)
+
+
+def _engine_share(plan: FleetPlan) -> str:
+    """Three quarters for all engines of a node. One unit file serves all nodes: the node with the fewest decides."""
+    fewest = min(plan.serving.copies(node.model) for node in plan.nodes)
+    return f"{75 // fewest}%"

@@ -84,6 +84,7 @@ def node(plan: FleetPlan, one: NodePlan, services: Sequence[dict[str, Any]]) -> 
             },
             "wrapper": f"http://{one.address}:{plan.serving.wrapper_port}",
             "answers": _answers(plan, one) if serves(plan, one) else [],
+            "engines": plan.serving.copies(one.model) if serves(plan, one) else 0,
         },
         "rejoin_s": plan.rejoin_s,
         "deadlines_s": dict(DEADLINES_S),

@@ -21,15 +21,19 @@ JUPYTER_TOKEN = "jupyter_token"  # noqa: S105 - a file's name
 
 @verify(UNIQUE)
 class Unit(StrEnum):
-    """Our services, by the names in the port table."""
+    """Our services, by the names in the port table. With an @ it is a template: each engine has one of its own."""
 
     FIREWALL = "huddle-firewall.service"
     RAY = "huddle-ray.service"
     MODELS = "huddle-models.service"
-    VLLM = "huddle-vllm.service"
+    VLLM = "huddle-vllm@.service"
     WRAPPER = "huddleai_api.service"
-    PROBE = "huddle-probe.service"
+    PROBE = "huddle-probe@.service"
     JUPYTER = "huddle-jupyter.service"
+
+    def of(self, copy: int) -> str:
+        """The unit of one engine, made from a template."""
+        return self.value.replace("@", f"@{copy}")
 
 
 @dataclass(frozen=True)
@@ -38,11 +42,11 @@ class NodeService:
     /etc/huddle/credentials; `follows`: a restart of those restarts it too.
     """
 
-    unit: Unit
+    unit: str
     restart_on: tuple[str, ...]
     reload_on: tuple[str, ...] = ()
     credentials: tuple[str, ...] = ()
-    follows: tuple[Unit, ...] = ()
+    follows: tuple[str, ...] = ()
     reads_model: bool = False
     """Whether another copy of the model on the NVMe makes it another service."""
 
@@ -71,27 +75,31 @@ def _services(plan: FleetPlan, node: NodePlan, code: Mapping[Unit, tuple[str, ..
     )
     yield NodeService(Unit.MODELS, restart_on=(_unit_file(Unit.MODELS), f"{own}/model.json"), reads_model=True)
     if serves(plan, node):
-        yield NodeService(
-            Unit.VLLM,
-            restart_on=(
-                _unit_file(Unit.VLLM),
-                f"{own}/engine.env",
-                "registry/",
-                libraries,
-                *code[Unit.VLLM],
-            ),
-            credentials=(Secret.RAY_TOKEN.key,) if distributed else (),
-            follows=(Unit.MODELS, Unit.RAY) if distributed else (Unit.MODELS,),
-        )
+        copies = range(plan.serving.copies(node.model))
+        engines = tuple(Unit.VLLM.of(copy) for copy in copies)
+        for engine in engines:
+            yield NodeService(
+                engine,
+                restart_on=(
+                    _unit_file(Unit.VLLM),
+                    f"{own}/engine.env",
+                    "registry/",
+                    libraries,
+                    *code[Unit.VLLM],
+                ),
+                credentials=(Secret.RAY_TOKEN.key,) if distributed else (),
+                follows=(Unit.MODELS, Unit.RAY) if distributed else (Unit.MODELS,),
+            )
         yield NodeService(
             Unit.WRAPPER,
             restart_on=(_unit_file(Unit.WRAPPER), f"{own}/wrapper.fixed.json", libraries, *code[Unit.WRAPPER]),
             reload_on=(f"{own}/wrapper.yaml", "prompts/"),
             credentials=(Secret.BACKEND_KEY.key,),
             # So that an update of the engine drains the wrapper first, while there is still an engine behind it.
-            follows=(Unit.VLLM,),
+            follows=engines,
         )
-        yield NodeService(Unit.PROBE, restart_on=(_unit_file(Unit.PROBE), libraries, *code[Unit.PROBE]))
+        for copy in copies:
+            yield NodeService(Unit.PROBE.of(copy), restart_on=(_unit_file(Unit.PROBE), libraries, *code[Unit.PROBE]))
     if plan.jupyter.enabled and node.role is Role.HEAD:
         yield NodeService(
             Unit.JUPYTER,

@@ -7,6 +7,7 @@ from typing import Any
 from cloud_init.bundle import prompts, shipped_registry
 from cloud_init.bundle.prompts import PromptFile
 from huddle.probe import verdict
+from huddle.wrapper.config import LimitsConfig
 from huddle.wrapper.routes import EngineRoute
 from plan.model import FleetPlan, NodePlan
 from plan.ports import WRAPPER_METRICS_PORT
@@ -21,11 +22,13 @@ RELOADABLE = ("models", "products", "gateway_addresses")
 def wrapper_config(plan: FleetPlan, node: NodePlan) -> dict[str, Any]:
     """The configuration of one node's wrapper. The gateway enforces the products' limits; the key is a credential."""
     here = {served.name: served for served in plan.serving.models if node.number in served.nodes}
+    copies = range(plan.serving.copies(node.model))
     return {
         "listen": f"{node.address}:{plan.serving.wrapper_port}",
         "metrics_listen": f"127.0.0.1:{WRAPPER_METRICS_PORT}",
-        "upstream": f"http://127.0.0.1:{plan.serving.vllm_port}",
-        "probe_verdict_file": str(verdict.PATH),
+        "upstream": _one_or_all([f"http://127.0.0.1:{plan.serving.vllm_port + copy}" for copy in copies]),
+        "probe_verdict_file": _one_or_all([str(verdict.path_of(copy)) for copy in copies]),
+        **_limits(len(copies)),
         # A node that goes rests at the gateway for as long as it waits itself before the next one leaves.
         **({"timeouts": {"restart_s": plan.rejoin_s}} if plan.rejoin_s else {}),
         "gateway_addresses": [str(plan.callers[Segment.GATEWAY])],
@@ -45,6 +48,19 @@ def wrapper_config(plan: FleetPlan, node: NodePlan) -> dict[str, Any]:
             if (models := [name for name in product.models if name in here])
         },
     }
+
+
+def _one_or_all(values: list[str]) -> str | list[str]:
+    return values[0] if len(values) == 1 else values
+
+
+def _limits(copies: int) -> dict[str, dict[str, int]]:
+    """The wrapper's own are for one engine: several have room for more at the same time."""
+    if copies == 1:
+        return {}
+    each = LimitsConfig()
+    concurrency = copies * each.concurrency
+    return {"limits": {"concurrency": concurrency, "connections": max(each.connections, 2 * concurrency)}}
 
 
 def _routes(words: tuple[EngineRoute, ...] | None) -> dict[str, list[str]]:

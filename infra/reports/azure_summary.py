@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cloud_init.bundle.environment import ENGINE_DRAIN_S
 from infra.reports import cost
+from plan import engines as plan_engines
 from plan.azure.model import AzurePlan
 from plan.vocabulary import BastionSku, ModelStoreKind, Segment, Topology
 
@@ -26,6 +27,7 @@ def summary(plan: AzurePlan) -> list[tuple[str, str]]:
         ("Network", f"{plan.addresses.address_space}: {_subnets(plan)}"),
         ("Model store", _model_store(plan)),
         ("Serving", f"{plan.serving.topology}: {', '.join(model.name for model in plan.serving.models)}"),
+        ("Engines", "; ".join(map(plan_engines.described, plan.serving.engines))),
         ("Updates", _updates(plan)),
         ("Gateway", _gateway(plan)),
         ("Products", ", ".join(product.id for product in gateway.products)),

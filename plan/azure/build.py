@@ -27,6 +27,16 @@ MODEL_DISK_LUN = 0
 MODEL_DEVICE = "/dev/disk/huddle/models"
 """The udev rules' name for the model disk, wherever it is attached."""
 
+SIZES: Mapping[str, Hardware] = MappingProxyType(
+    {
+        name: Hardware(
+            gpu=size.gpu, gpus=size.gpus, vram_mib=size.vram_mib, fabric=size.fabric, memory_gib=size.memory_gib
+        )
+        for name, size in VM_SIZES.items()
+    }
+)
+"""What an engine finds on a VM of each size."""
+
 
 def build(settings: AzureSettings, *, project: str, stack: str, bases: Mapping[str, str], file: str) -> AzurePlan:
     """Check the rules that span fields and lay out the whole stack.
@@ -56,7 +66,11 @@ def build(settings: AzureSettings, *, project: str, stack: str, bases: Mapping[s
     nodes = _nodes(settings, names, addresses, bases)
     flows = tuple(
         node_flows(
-            settings.serving, settings.jupyter, clients=(Segment.GATEWAY,), operators=tuple(_operators(settings))
+            settings.serving,
+            settings.jupyter,
+            engines=rules.engines_of_a_node(settings),
+            clients=(Segment.GATEWAY,),
+            operators=tuple(_operators(settings)),
         )
     )
     platform = tuple(platform_flows(settings))
@@ -75,6 +89,7 @@ def build(settings: AzureSettings, *, project: str, stack: str, bases: Mapping[s
         flows=flows,
         store=store,
         jupyter=settings.jupyter,
+        allow_idle_gpus=settings.nodes.allow_idle_gpus,
         rejoin_s=BREAKER_REST_S,
         location=settings.location,
         tags=MappingProxyType(
@@ -146,10 +161,6 @@ def _nodes(
     settings: AzureSettings, names: Names, addresses: AddressPlan, bases: Mapping[str, str]
 ) -> tuple[NodePlan, ...]:
     model_of = base_models(settings.serving, settings.nodes.numbers, bases)
-    size = VM_SIZES[settings.nodes.size]
-    hardware = Hardware(
-        gpu=size.gpu, gpus=size.gpus, vram_mib=size.vram_mib, fabric=size.fabric, memory_gib=size.memory_gib
-    )
     return tuple(
         NodePlan(
             number=number,
@@ -157,7 +168,7 @@ def _nodes(
             role=Role.HEAD if number == 1 else Role.WORKER,
             address=address,
             model=model_of[number],
-            hardware=hardware,
+            hardware=SIZES[settings.nodes.size],
         )
         for number, address in enumerate(addresses.node_addresses, start=1)
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from plan import ssh_keys
+from plan import ports, ssh_keys
 from plan.azure_facts import (
     DISALLOWED_ADMIN_NAMES,
     PREMIUM_V2_BASELINE_IOPS,
@@ -38,7 +38,7 @@ def check(settings: AzureSettings, bases: Mapping[str, str], file: str) -> None:
     Raises:
         InputError: with one fault for each broken rule.
     """
-    service.check(RULES, settings, Known(bases, settings.nodes.numbers), file)
+    service.check(RULES, settings, Known(bases, settings.nodes.numbers, engines_of_a_node(settings)), file)
 
 
 def _addresses(settings: AzureSettings, _: Known) -> Findings:
@@ -76,6 +76,12 @@ def _private_dns(settings: AzureSettings, _: Known) -> Findings:
                 f"network.private_dns_zones[{index}]",
                 f"'{zone_of(zone_id)}' is no zone that this stack needs; allowed: {', '.join(needed)}",
             )
+
+
+def engines_of_a_node(settings: AzureSettings) -> int:
+    """How many engines a node of this size has at most; a size that is not known has one."""
+    size = VM_SIZES.get(settings.nodes.size)
+    return ports.engines_of_a_node(settings.serving.topology, size.gpus if size else 0)
 
 
 def _size(settings: AzureSettings, _: Known) -> Findings:

@@ -6,6 +6,7 @@ import difflib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import TypeVar
 
 from huddle.errors import Fault, InputError
@@ -16,15 +17,19 @@ from plan.vocabulary import Topology
 
 Findings = Iterator[tuple[str, str]]
 """Keys at fault, and a sentence for each."""
+ENGINE_PORT = "serving.ports.vllm"
 S = TypeVar("S", bound=ServiceSettings)
 
 
 @dataclass(frozen=True)
 class Known:
-    """What a rule may know beside the settings: base models by served name, and the numbers of the stack's nodes."""
+    """What a rule may know beside the settings: base models by served name, the numbers of the stack's nodes, and how
+    many engines one of them has at most.
+    """
 
     bases: Mapping[str, str]
     nodes: Sequence[int]
+    engines: int = 1
 
     @property
     def span(self) -> str:
@@ -106,21 +111,34 @@ def somebody_serves(settings: ServiceSettings, known: Known) -> Findings:
             return
 
 
-def ports_apart(settings: ServiceSettings, _: Known) -> Findings:
-    """Every service has a port of its own, away from those that no setting moves."""
-    own = {f"serving.ports.{key}": value for key, value in settings.serving.ports.model_dump().items()}
+def ports_apart(settings: ServiceSettings, known: Known) -> Findings:
+    """Every service has a port of its own, away from those that no setting moves; a node's engines have one each."""
+    own = {f"serving.ports.{key}": (port, port) for key, port in settings.serving.ports.model_dump().items()}
     if settings.jupyter.enabled:
-        own["jupyter.port"] = settings.jupyter.port
-    taken: dict[int, str] = {}
-    for key, port in own.items():
-        if port in taken:
-            yield key, f"{port} is already {taken[port]}; every service needs a port of its own"
-        taken[port] = key
-    for key, port in own.items():
+        own["jupyter.port"] = (settings.jupyter.port, settings.jupyter.port)
+    engines = own[ENGINE_PORT] = ports.engine_ports(settings.serving.ports.vllm, known.engines)
+    if engines[1] > ports.LAST_PORT:
+        allowed = ports.LAST_PORT - known.engines + 1
+        yield ENGINE_PORT, f"{engines[0]} leaves no port for each of {known.engines} engines; allowed: up to {allowed}"
+    for (key, span), (other, others) in combinations(own.items(), 2):
+        if _overlap(span, others):
+            yield other, f"{_written(others)} is already {key}{_of(span)}; every service needs a port of its own"
+    for key, span in own.items():
         for name, first, last in ports.FIXED_PORTS:
-            if first <= port <= last:
-                span = str(first) if first == last else f"{first}-{last}"
-                yield key, f"{port} is taken by {name} ({span}); choose another"
+            if _overlap(span, (first, last)):
+                yield key, f"{_written(span)} is taken by {name} ({_written((first, last))}); choose another"
+
+
+def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    return one[0] <= other[1] and other[0] <= one[1]
+
+
+def _written(span: tuple[int, int]) -> str:
+    return str(span[0]) if span[0] == span[1] else f"{span[0]}-{span[1]}"
+
+
+def _of(span: tuple[int, int]) -> str:
+    return "" if span[0] == span[1] else f" ({_written(span)})"
 
 
 def lists(settings: ServiceSettings) -> dict[str, Sequence[object]]:

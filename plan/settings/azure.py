@@ -95,6 +95,9 @@ class Nodes(Section):
     )
     zone: ZoneNumber | None = Field(None, description="Availability zone, 1-3; none means regional.")
     image: Image = Field(description="The VM image.")
+    allow_idle_gpus: bool = Field(
+        False, description="Whether a model may leave GPUs of a node without an engine; they are paid for all the same."
+    )
     priority: Priority = Field(
         Priority.REGULAR, description="`spot` is cheaper and can be evicted; can only be set at creation."
     )

@@ -27,8 +27,8 @@ from plan.model import NodePlan
 from tests.namespaces.host import INSIDE, Host, hand_over
 from tools.deadlines import scaled
 
-RAY, VLLM, WRAPPER = "huddle-ray.service", "huddle-vllm.service", "huddleai_api.service"
-PROBE = "huddle-probe.service"
+RAY, VLLM, WRAPPER = "huddle-ray.service", "huddle-vllm@0.service", "huddleai_api.service"
+PROBE = "huddle-probe@0.service"
 BACKEND_KEY = "canary-backend-key-of-this-test"
 RAY_TOKEN = "b" * 64
 _SLOW_S = 900.0  # the start of two real engines on two busy cores

@@ -142,7 +142,7 @@ def test_a_frozen_engine_is_seen_held_back_and_brought_back(serving: Pair) -> No
     node.wait(lambda: '"verdict": "suspect"' in node.host.log(PROBE), "a suspicion")
     node.wait(lambda: not node.ready(), "an unready wrapper", 60)
     node.wait(lambda: '"event": "restart"' in node.host.log(PROBE), "a restart", 300)
-    kept = sorted((node.host.root / "var/lib/huddle-probe").glob("*.json"))
+    kept = sorted((node.host.root / "var/lib/huddle-probe/0").glob("*.json"))
     evidence = json.loads(kept[0].read_text(encoding="utf-8"))
     assert "T" in {process.get("state") for process in evidence["processes"]}
     node.wait(node.ready, "an engine that came back")

@@ -15,7 +15,8 @@ from tools.deadlines import scaled
 from tools.node_lab.lab import Node
 from tools.node_lab.shell import Done
 
-SERVICES = (Unit.RAY, Unit.MODELS, Unit.VLLM, Unit.WRAPPER)
+VLLM = Unit.VLLM.of(0)
+SERVICES = (Unit.RAY, Unit.MODELS, VLLM, Unit.WRAPPER)
 PATIENCE_S = 240
 """For what must happen by itself in an emulated machine on an idle host."""
 

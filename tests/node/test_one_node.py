@@ -16,6 +16,7 @@ from tests.node import probes
 from tests.node.listeners import wrong_listeners
 from tests.node.probes import (
     QUICK_S,
+    VLLM,
     changed,
     eventually,
     exposures,
@@ -137,7 +138,7 @@ def test_a_bundle_whose_engine_dies(node: Node, lab: Lab, first: Bundle, serving
     assert done.code == 1
     status = node.status()
     assert (status["state"], status["bundle"]) == ("rolled-back", wanted)
-    assert "huddle-vllm.service has ended by itself 3 times" in status["reason"]
+    assert "huddle-vllm@0.service has ended by itself 3 times" in status["reason"]
     assert "lab engine: dying" in done.err, "the log's end is the error"
     assert set(status["restarted"]) <= set(probes.SERVICES)
 
@@ -155,13 +156,13 @@ def test_a_truncated_bundle(node: Node, lab: Lab, serving: None) -> None:
 @pytest.mark.lab
 def test_kill_9(node: Node, serving: None) -> None:
     """kill -9 of each process: its unit brings it back, the node serves again."""
-    for name, unit in (("gcs_server", Unit.RAY), ("raylet", Unit.RAY), ("vllm", Unit.VLLM)):
+    for name, unit in (("gcs_server", Unit.RAY), ("raylet", Unit.RAY), ("vllm", VLLM)):
         before = invocations(node)[unit]
         killed = f"pkill --signal KILL --exact {name}"
         eventually(lambda killed=killed: node.shell.run(killed).code == 0, f"{name} is there to be killed")
         eventually(lambda unit=unit, before=before: invocations(node)[unit] != before, f"{unit} is started again")
         serves_again(node)
-    for unit in (Unit.VLLM, Unit.WRAPPER):
+    for unit in (VLLM, Unit.WRAPPER):
         before = main_pid(node, unit)
         node.shell.out(f"kill -KILL {before}")
         eventually(lambda unit=unit, before=before: main_pid(node, unit) not in (0, before), f"{unit} is started again")
@@ -171,13 +172,13 @@ def test_kill_9(node: Node, serving: None) -> None:
 @pytest.mark.lab
 def test_a_full_memory(node: Node, serving: None) -> None:
     """MemoryMax of the wrapper strikes: it ends and comes back, the engine goes on."""
-    engine, before = main_pid(node, Unit.VLLM), main_pid(node, Unit.WRAPPER)
+    engine, before = main_pid(node, VLLM), main_pid(node, Unit.WRAPPER)
     # Until its next start, which sets the unit's own bound again.
     node.shell.out(f"echo 4M >/sys/fs/cgroup/system.slice/{Unit.WRAPPER}/memory.max")
     eventually(lambda: main_pid(node, Unit.WRAPPER) not in (0, before), "the wrapper is started again")
     serves_again(node)
     assert "oom-kill" in journal(node, Unit.WRAPPER)
-    assert main_pid(node, Unit.VLLM) == engine
+    assert main_pid(node, VLLM) == engine
 
 
 @pytest.mark.lab
@@ -193,9 +194,9 @@ def test_a_stopped_wrapper(node: Node, serving: None) -> None:
 @pytest.mark.lab
 def test_a_frozen_engine(node: Node, serving: None) -> None:
     """SIGSTOP of the engine: the probe ends it, the node serves again."""
-    before = main_pid(node, Unit.VLLM)
+    before = main_pid(node, VLLM)
     node.shell.out("pkill --signal STOP --exact vllm")
-    eventually(lambda: main_pid(node, Unit.VLLM) not in (0, before), "the probe ends the frozen engine")
+    eventually(lambda: main_pid(node, VLLM) not in (0, before), "the probe ends the frozen engine")
     serves_again(node)
 
 
@@ -307,9 +308,10 @@ def test_a_bundle_for_others(node: Node, lab: Lab, serving: None) -> None:
 
 def test_security_scores(node: Node, show: Show) -> None:
     """systemd-analyze security: at most 4.0 for each of our services, as the machine sees them."""
-    names = node.shell.out("cd /etc/systemd/system && ls huddle*.service").split()
+    files = node.shell.out("cd /etc/systemd/system && ls huddle*.service").split()
+    names = [name.replace("@.", "@0.") for name in files]
     scores = exposures(node, names)
-    assert set(scores) == set(names) >= {Unit.RAY, Unit.VLLM, Unit.WRAPPER, "huddle-apply.service"}
+    assert set(scores) == set(names) >= {Unit.RAY, VLLM, Unit.WRAPPER, "huddle-apply.service"}
     show("systemd-analyze security: exposure of our units (0 is best, 10 worst)", scores)
     assert {unit: score for unit, score in scores.items() if score > SCORE_LIMIT} == {}
 

@@ -39,7 +39,7 @@ def test_a_lab_reads_what_is_there_its_own_tests_among_it(lab: Lab) -> None:
     [
         ("README.md", set()),
         ("simulator/azure/cloud/subscription.py", set()),
-        ("cloud_init/templates/units/huddle-vllm.service.j2", {"node", "namespaces"}),
+        ("cloud_init/templates/units/huddle-vllm@.service.j2", {"node", "namespaces"}),
         ("serving/src/huddle/wrapper/relay.py", {"node", "namespaces", "engines", "soak", "fuzz"}),
         ("tools/node_lab/guest.py", {"node"}),
         ("tools/venvs/vllm_cpu.py", {"namespaces", "engines"}),

@@ -9,6 +9,7 @@ from typing import Any
 
 from cloud_init import bundle
 from cloud_init.bundle import Bundle
+from cloud_init.bundle.services import Unit
 from infra import program
 from plan import stack_file
 from plan.azure.model import AzurePlan
@@ -55,7 +56,7 @@ def build(
         known["deadlines_s"] |= deadlines_s or {}
         if engine:
             made[f"{own}/engine.env"] += f"LAB_ENGINE={engine}\n".encode()
-            _restart(known, "huddle-vllm.service", engine)
+            _restart(known, Unit.VLLM.of(0), engine)
         made[f"{own}/node.json"] = (json.dumps(known, indent=1) + "\n").encode()
     return bundle.seal({**made, **(files or {})})
 

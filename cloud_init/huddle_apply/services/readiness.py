@@ -27,6 +27,7 @@ RESTARTS_THAT_ARE_TOO_MANY = 3
 POLL_S = 3.0
 _REPORT_S = 30.0
 _COMPLETION_S = 120.0
+_READY_S = 10.0
 _HELLO = "Say hello."
 
 
@@ -110,7 +111,20 @@ def _problem(paths: NodePaths, expects: Mapping[str, Any], now: Mapping[str, Uni
         problem = _answer_problem(paths, expects["wrapper"], answer)
         if problem is not None:
             return problem
-    return None
+    return _engines_problem(expects["wrapper"], expects.get("engines", 1))
+
+
+def _engines_problem(wrapper: str, engines: int) -> str | None:
+    """One engine is enough for an answer; the wrapper knows whether each has shown a token to its probe."""
+    if engines <= 1:
+        return None
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(f"{wrapper}/ready", timeout=_READY_S) as response:
+            answering = json.load(response)["engines"]["answering"]
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        return f"the wrapper does not say how many engines answer ({error})"
+    return None if answering == engines else f"{answering} of {engines} engines answer"
 
 
 def _refuse_broken(before: Mapping[str, UnitState], now: Mapping[str, UnitState]) -> None:

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from cloud_init.bundle.services import serves
 from huddle import planner, registry
 from huddle.errors import Fault, InputError
 from infra.reports import cost
@@ -49,7 +50,7 @@ def capacity(plan: AzurePlan, hours: float, file: str) -> Capacity:
     part = hours / cost.HOURS_PER_MONTH
     platform = sum(item.usd_per_month or 0.0 for item in estimate.items if item is not nodes)
     return Capacity(
-        engines=len(plan.gateway.backends),
+        engines=sum(plan.serving.copies(node.model) for node in plan.nodes if serves(plan, node)),
         hours=hours,
         gpu_cents=round(nodes.usd_per_month * part * 100),
         platform_cents=round(platform * part * 100),

@@ -1,7 +1,7 @@
 """Run one unit file as far as systemd's part matters here: `service.py UNIT` inside a host.
 
-Understands EnvironmentFile=, Environment=, LoadCredential=, User=, ExecStartPre=, ExecStart=, Restart=, RestartSec= and
-TimeoutStopSec=. The sandbox is systemd's and is tested elsewhere (units' scores, the node lab).
+Understands instances of a template, EnvironmentFile=, Environment=, LoadCredential=, User=, ExecStartPre=, ExecStart=,
+Restart=, RestartSec= and TimeoutStopSec=. The sandbox is systemd's and is tested elsewhere (units' scores, the node lab).
 """
 
 from __future__ import annotations
@@ -33,7 +33,11 @@ class Unit:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        text = (UNITS / name).read_text(encoding="utf-8").replace("%H", socket.gethostname())
+        stem, _, instance = name.removesuffix(".service").rpartition("@")
+        template = f"{stem}@.service" if stem else name
+        text = (
+            (UNITS / template).read_text(encoding="utf-8").replace("%H", socket.gethostname()).replace("%i", instance)
+        )
         self._lines = [line.partition("=")[::2] for line in text.splitlines() if "=" in line and line[0] not in "#;"]
 
     def all(self, key: str) -> list[str]:
@@ -72,7 +76,7 @@ class Unit:
             ("StateDirectory", "/var/lib"),
         ):
             for name in self.all(key):
-                (Path(base) / name).mkdir(exist_ok=True)
+                (Path(base) / name).mkdir(parents=True, exist_ok=True)
                 shutil.chown(Path(base) / name, self.user())
 
     def words(self, command: str, environment: dict[str, str]) -> list[str]:

@@ -10,11 +10,13 @@ import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from typer.testing import CliRunner
 
 from huddle.engine import query
-from huddle.probe import ladder, reading, verdict
+from huddle.probe import cli, ladder, reading, verdict
 from huddle.probe.judge import Policy
 from huddle.probe.loop import ProbeLoop
 from huddle.probe.reading import Answer, Canary, EngineReader, Reading
@@ -248,7 +250,7 @@ def unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess
     process = subprocess.Popen(["sleep", "300"])
     while Path(f"/proc/{process.pid}/comm").read_text(encoding="utf-8") != "sleep\n":
         time.sleep(0.01)  # it takes its name a moment after it has begun
-    listing = tmp_path / "cgroup/huddle-vllm.service/cgroup.procs"
+    listing = tmp_path / "cgroup/huddle-vllm@0.service/cgroup.procs"
     listing.parent.mkdir(parents=True)
     listing.write_text(f"{process.pid}\n", encoding="ascii")
     defaults = (ladder.processes, ladder.restart)
@@ -297,3 +299,15 @@ def test_a_frozen_engine_is_held_back_and_ended_with_evidence(
     assert not said.ready
     assert said.restarts >= 1
     assert list((tmp_path / "evidence").glob("*.json"))
+
+
+def test_each_engine_has_a_probe_with_places_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[object, ...]] = []
+    monkeypatch.setattr(cli, "EngineReader", lambda host, port, _: (host, port))
+    monkeypatch.setattr(cli, "ProbeLoop", lambda *parts: made.append(parts) or SimpleNamespace(run=lambda stop: None))
+    assert CliRunner().invoke(cli.app, ["--port", "5005", "--copy", "1"]).exit_code == 0
+    ((engine, _, file, evidence, unit),) = made
+    assert engine == ("127.0.0.1", 5006)
+    assert file == Path("/run/huddle-probe/1/verdict.json")
+    assert evidence == Path("/var/lib/huddle-probe/1")
+    assert unit == "huddle-vllm@1.service"

@@ -23,8 +23,8 @@ BUNDLE = "ab" * 32
 @pytest.fixture
 def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sources:
     paths = NodePaths(tmp_path)
-    found = Sources(paths.status, paths.current, tmp_path / "run/verdict.json")
-    found.verdict.parent.mkdir()
+    found = Sources(paths.status, paths.current, lambda copy: tmp_path / f"run/{copy}.json")
+    (tmp_path / "run").mkdir()
     monkeypatch.setattr(Sources, "__init__", lambda self: self.__dict__.update(found.__dict__))
     return found
 
@@ -54,7 +54,7 @@ def show(*words: str) -> Any:
 
 def test_a_serving_node_is_told_in_one_object(ledger: Ledger, sources: Sources) -> None:
     ledger.finish(State.SERVING, BUNDLE)
-    verdict.write(sources.verdict, verdict="healthy", ready=True, reason="tokens come", restarts=0)
+    verdict.write(sources.verdicts(0), verdict="healthy", ready=True, reason="tokens come", restarts=0)
     done = show("--json")
     found = json.loads(done.stdout)
     assert done.exit_code == 0
@@ -63,14 +63,14 @@ def test_a_serving_node_is_told_in_one_object(ledger: Ledger, sources: Sources) 
     assert (found["bundle"], found["gpus"], found["ray_nodes"]) == (BUNDLE, 1, 2)
     assert found["models"] == [{"model": "hl", "prompt_sha256": "5" * 64}]
     assert found["versions"] == {"vllm": "0.26.0"}
-    assert found["probe"]["verdict"] == "healthy"
+    assert found["probes"][0]["verdict"] == "healthy"
 
 
 def test_a_person_sees_the_same(ledger: Ledger, sources: Sources) -> None:
     ledger.warn("1 of 2 nodes have not joined Ray")
     ledger.note(weights={"model": "llama-3.2-3b", "version": "0123456789ab"})
     ledger.finish(State.SERVING, BUNDLE)
-    verdict.write(sources.verdict, verdict="healthy", ready=True, reason="tokens come", restarts=2)
+    verdict.write(sources.verdicts(0), verdict="healthy", ready=True, reason="tokens come", restarts=2)
     text = show().stdout
     for line in (
         f"node      {NODE}",
@@ -99,10 +99,10 @@ def put(ledger: Ledger, sources: Sources, state: State, said: str | None, *, age
         with ledger.phase("staging"):
             pass
     if said is not None:
-        verdict.write(sources.verdict, verdict=said, ready=said == "healthy", reason="so it is", restarts=0)
-        written = json.loads(sources.verdict.read_text(encoding="utf-8"))
+        verdict.write(sources.verdicts(0), verdict=said, ready=said == "healthy", reason="so it is", restarts=0)
+        written = json.loads(sources.verdicts(0).read_text(encoding="utf-8"))
         spoken = {**written, "monotonic_s": written["monotonic_s"] - age_s}
-        sources.verdict.write_text(json.dumps(spoken), encoding="utf-8")
+        sources.verdicts(0).write_text(json.dumps(spoken), encoding="utf-8")
 
 
 @pytest.mark.parametrize("state", State)
@@ -172,9 +172,41 @@ def test_facts_that_cannot_be_read_excuse_no_probe(ledger: Ledger, sources: Sour
 
 def test_a_silent_probe_is_said(ledger: Ledger, sources: Sources) -> None:
     put(ledger, sources, State.SERVING, "healthy", age_s=100)
-    assert "probe     silent for 100 s; see journalctl -u huddle-probe" in show().stdout
+    assert "probe     silent for 100 s; see journalctl -u 'huddle-probe@*'" in show().stdout
 
 
 def test_a_machine_that_is_no_node_says_so(sources: Sources) -> None:
     with pytest.raises(NoStatusError, match="no bundle has been applied on this machine yet"):
         report.gather(sources)
+
+
+@pytest.mark.parametrize(
+    ("second", "code", "said"),
+    [
+        ("healthy", 0, "serves    yes\n"),
+        ("unhealthy", 0, "serves    yes, with 1 of 2 engines\n"),
+        (None, 0, "serves    yes, with 1 of 2 engines\n"),
+    ],
+)
+def test_a_node_serves_with_one_of_its_engines_and_says_so(
+    ledger: Ledger, sources: Sources, second: str | None, code: int, said: str
+) -> None:
+    path = sources.current / "nodes" / NODE / "node.json"
+    facts = json.loads(path.read_text(encoding="utf-8"))
+    facts["expects"]["engines"] = 2
+    path.write_text(json.dumps(facts), encoding="utf-8")
+    ledger.finish(State.SERVING, BUNDLE)
+    verdict.write(sources.verdicts(0), verdict="healthy", ready=True, reason="tokens come", restarts=0)
+    if second:
+        verdict.write(sources.verdicts(1), verdict=second, ready=second == "healthy", reason="so", restarts=0)
+    done = show()
+    assert (done.exit_code, said in done.stdout) == (code, True)
+    assert "probe 0   healthy: tokens come" in done.stdout
+    assert f"probe 1   {f'{second}: so' if second else 'not running'}" in done.stdout
+    assert len(json.loads(show("--json").stdout)["probes"]) == 2
+
+
+def test_no_engine_is_no_service(ledger: Ledger, sources: Sources) -> None:
+    ledger.finish(State.SERVING, BUNDLE)
+    verdict.write(sources.verdicts(0), verdict="unhealthy", ready=False, reason="so", restarts=3)
+    assert show().exit_code == 1

@@ -31,10 +31,12 @@ KEY = "canary-backend-key-canary"
 RAY, MODELS, VLLM, WRAPPER, PROBE = (
     "huddle-ray.service",
     "huddle-models.service",
-    "huddle-vllm.service",
+    "huddle-vllm@0.service",
     "huddleai_api.service",
-    "huddle-probe.service",
+    "huddle-probe@0.service",
 )
+TEMPLATE = "huddle-vllm@.service"
+"""The unit file of every engine."""
 MODEL = "Llama-3.2-3B-Instruct"
 FIREWALL = "huddle-firewall.service"
 ALL = f"{FIREWALL} {RAY} {MODELS} {VLLM} {WRAPPER} {PROBE}"
@@ -61,7 +63,9 @@ case "$1" in
             if [[ -e "$FAKE/broken/$unit" ]]; then set_state "$unit" failed; else set_state "$unit" active; fi
         done
         ;;
-    stop) set_state "$2" inactive ;;
+    stop)
+        for unit in "${@:2}"; do set_state "$unit" inactive; done
+        ;;
     is-enabled)
         for unit in "${@:2}"; do
             if grep --quiet --line-regexp "$unit" "$FAKE/enabled" 2>/dev/null; then echo enabled; else echo disabled; fi
@@ -205,7 +209,9 @@ class FakeNode:
         return self.paths.serving_digest()
 
     def set(self, name: str, text: str) -> None:
-        """Turn a knob: gpus, cloud-init, packages, enabled, ray-nodes, answer, dying, {broken,log,units}/<unit>."""
+        """Turn a knob: gpus, cloud-init, packages, enabled, ray-nodes, answer, engines, dying,
+        {broken,log,units}/<unit>.
+        """
         path = self.fake / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")
@@ -256,6 +262,11 @@ _ANSWERS: Mapping[str, Any] = {
 
 def _wrapper(node: FakeNode) -> type[BaseHTTPRequestHandler]:
     class Wrapper(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            answering = int((node.fake / "engines").read_text())
+            status = "ready" if answering else "not ready"
+            self._answer(200 if answering else 503, {"status": status, "engines": {"answering": answering}})
+
         def do_POST(self) -> None:
             question = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             node.requests.append(question)

@@ -19,6 +19,8 @@ from tests.unit import stack_values
 MODEL, OTHER_MODEL = stack_values.MODEL, stack_values.OTHER_MODEL
 AZURE_FILES = {"model_store": stack_values.FILES}
 JUPYTER = {"jupyter": {"enabled": True}}
+TWO_GPUS = {"nodes": {"size": "Standard_NC80adis_H100_v5", "quota_vcpus": 160}}
+"""Two engines on each node."""
 DISTRIBUTED = {
     "nodes": {"size": "Standard_ND96isr_H100_v5", "quota_vcpus": 192},
     "serving": {"topology": "distributed", "models": {"llama-3.1-405b": {}}},
@@ -37,6 +39,7 @@ def plans() -> dict[str, AzurePlan]:
         "prod": program.load_plan("prod"),
         "distributed": _planned(**DISTRIBUTED, **JUPYTER),
         "azure-files": _planned(**AZURE_FILES),
+        "two-gpus": _planned(**TWO_GPUS),
     }
 
 
@@ -45,7 +48,7 @@ def _planned(**changes: Any) -> AzurePlan:
     return program.plan_of(stack_values.settings(**changes), "dev")
 
 
-KINDS = ("dev", "prod", "distributed", "azure-files")
+KINDS = ("dev", "prod", "distributed", "azure-files", "two-gpus")
 
 
 @cache

@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from cloud_init.bundle import shipped_registry
+from infra import program
 from infra.operations import failures
 from infra.program import load_plan
 from infra.reports import azure_summary, cost, picture, plan_json, ports_view, resource_graph, shapes, tree_view
 from plan import engines, stack_file
 from plan.azure.model import AzurePlan
 from plan.vocabulary import GatewayTier, Segment
+from tests.unit import stack_values
 from tests.unit.stack_values import FILES, legal_changes, plan
 
 PRICES = cost.load_prices()
@@ -311,3 +313,14 @@ def test_the_summary_says_who_serves_during_an_update() -> None:
     assert alone.startswith("there is one node: nobody is served for a drain of up to 120 s and the engine's start of")
     assert int(alone.split()[-2]) > 30
     assert updates(load_plan("proof")).endswith("and the engine's start"), "the planner knows GPUs only"
+
+
+def test_the_summary_shows_who_uses_the_gpus() -> None:
+    def of(**changes: Any) -> str:
+        return dict(azure_summary.summary(program.plan_of(stack_values.settings(**changes), "dev")))["Engines"]
+
+    eight = {"size": "Standard_ND96isr_H100_v5", "count": 1, "quota_vcpus": 96}
+    assert of() == "llama-3.2-3b: one engine"
+    assert of(nodes=eight) == "llama-3.2-3b: 8 engines"
+    large = {"models": {"llama-3.1-70b": {}}}
+    assert of(nodes=eight, serving=large) == "llama-3.1-70b: 4 engines (TP 2 × PP 1)"

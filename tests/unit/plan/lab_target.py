@@ -49,7 +49,7 @@ def build(settings: LabSettings, *, project: str, stack: str, bases: Mapping[str
             for n, (name, address) in machines
         ),
         callers=dict.fromkeys((Segment.NODES, Segment.GATEWAY), IPv4Network("10.1.0.0/24")),
-        flows=tuple(node_flows(settings.serving, settings.jupyter, clients=clients, operators=clients)),
+        flows=tuple(node_flows(settings.serving, settings.jupyter, engines=1, clients=clients, operators=clients)),
         store=StorePlan(ModelStoreKind.SHARED_DISK, "/dev/disk/by-label/models", None),
         jupyter=settings.jupyter,
     )

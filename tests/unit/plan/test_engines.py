@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from huddle.errors import InputError
 from infra import program
 from plan import stack_file
 from plan.azure.model import AzurePlan
+from plan.azure_facts import VM_SIZES
 from plan.engines import with_engines
 from plan.model import EnginePlan
 from plan.settings.azure import AzureSettings
@@ -26,8 +28,8 @@ def planned(**changes: Any) -> AzurePlan:
 
 def test_a_model_that_fits_one_gpu_is_served_whole() -> None:
     plan = planned()
-    assert plan.serving.engines == (EnginePlan("llama-3.2-3b", 1, 1, 115),)
-    assert plan.serving.engine("llama-3.2-3b") == EnginePlan("llama-3.2-3b", 1, 1, 115)
+    assert plan.serving.engines == (EnginePlan("llama-3.2-3b", 1, 1, cold_start_s=115),)
+    assert plan.serving.engine("llama-3.2-3b") == EnginePlan("llama-3.2-3b", 1, 1, cold_start_s=115)
 
 
 def test_a_model_that_is_too_large_is_refused_with_what_would_fit() -> None:
@@ -48,11 +50,64 @@ def test_two_gpus_in_a_vm_split_a_model_that_one_can_not_hold() -> None:
     assert engine.tensor_parallel * engine.pipeline_parallel == 2
 
 
+ANY_SIZE = {"count": 1, "quota_vcpus": 96}
+
+
+@pytest.mark.parametrize("size", [name for name, size in VM_SIZES.items() if size.gpus])
+@pytest.mark.parametrize("model", registry.load().models)
+def test_engines_take_every_gpu_that_is_paid_for_or_the_size_that_fits_is_named(size: str, model: str) -> None:
+    changes: dict[str, Any] = {"nodes": {"size": size, **ANY_SIZE}, "gateway": {"products": _products()}}
+    try:
+        (engine,) = planned(serving={"models": {model: {}}}, **changes).serving.engines
+    except InputError as refused:
+        fits = re.findall(r"; (?:one (\S+) holds it as .*|no size holds it on one node)", str(refused))
+        assert fits, refused
+        for better in filter(None, fits):
+            planned(
+                serving={"models": {model: {}}}, nodes={"size": better, **ANY_SIZE}, gateway={"products": _products()}
+            )
+        return
+    assert engine.copies * engine.tensor_parallel * engine.pipeline_parallel == VM_SIZES[size].gpus
+    assert engine.idle_gpus == 0
+
+
+def spread(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, **nodes: Any) -> AzurePlan:
+    """The plan of two GPUs, for an entry of the registry that has words for vllm of its own."""
+    known = registry.load()
+    entry = known.models["llama-3.2-3b"].model_copy(update={"extra_args": words})
+    changed = replace(known, models={**known.models, entry.name: entry})
+    monkeypatch.setattr(registry, "load", lambda *_: changed)
+    return planned(nodes={"size": "Standard_NC80adis_H100_v5", **ANY_SIZE, **nodes})
+
+
+def test_an_entry_that_spreads_itself_has_one_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    (engine,) = spread(("--data-parallel-size", "2"), monkeypatch).serving.engines
+    assert (engine.copies, engine.idle_gpus) == (1, 0)
+
+
+def test_a_gpu_without_an_engine_is_refused_or_meant(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ("--data-parallel-size=1",)
+    with pytest.raises(InputError) as caught:
+        spread(words, monkeypatch)
+    assert str(caught.value) == (
+        "stacks/Pulumi.dev.yaml: serving.models.llama-3.2-3b: takes 1 GPUs by --data-parallel-size of its registry "
+        "entry's extra_args, the node has 2, and 1 would be idle; make it 2, or leave it out: an engine for each GPU "
+        "is the default, or set nodes.allow_idle_gpus: true"
+    )
+    (engine,) = spread(words, monkeypatch, allow_idle_gpus=True).serving.engines
+    assert (engine.copies, engine.idle_gpus) == (1, 1)
+
+
+def test_an_entry_that_wants_more_gpus_than_there_are_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match=r"takes 4 GPUs .*, the node has 2; make it 2, or leave it out"):
+        spread(("-dp", "4"), monkeypatch, allow_idle_gpus=True)
+
+
 def test_a_model_across_nodes_is_laid_out_over_all_of_them() -> None:
     plan = planned(
         serving={"models": {"llama-3.1-70b": {}}, "topology": "distributed"}, gateway={"products": _products()}
     )
-    assert plan.serving.engines == (EnginePlan("llama-3.1-70b", 1, 2, 162),)
+    assert plan.serving.engines == (EnginePlan("llama-3.1-70b", 1, 2, cold_start_s=162),)
 
 
 def test_a_small_model_is_not_spread_over_nodes_that_would_idle() -> None:

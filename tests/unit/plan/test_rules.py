@@ -112,6 +112,21 @@ CASES: list[tuple[dict[str, Any], str, str]] = [
     ),
     ({"serving": {"topology": "distributed"}, "nodes": {"count": 1}}, "serving.topology", "at least two nodes"),
     ({"serving": {"ports": {"wrapper": 5005}}}, "serving.ports.vllm", "5005 is already serving.ports.wrapper"),
+    (
+        {"nodes": {"size": "Standard_NC80adis_H100_v5", "count": 1}, "serving": {"ports": {"ray_gcs": 5006}}},
+        "serving.ports.ray_gcs",
+        "5006 is already serving.ports.vllm (5005-5006)",
+    ),
+    (
+        {"nodes": {"size": "Standard_NC80adis_H100_v5", "count": 1}, "serving": {"ports": {"vllm": 6383}}},
+        "serving.ports.vllm",
+        "6383-6384 is taken by Ray's metrics (6384)",
+    ),
+    (
+        {"nodes": {"size": "Standard_NC80adis_H100_v5", "count": 1}, "serving": {"ports": {"vllm": 65_535}}},
+        "serving.ports.vllm",
+        "65535 leaves no port for each of 2 engines; allowed: up to 65534",
+    ),
     ({"jupyter": {"enabled": True, "port": 8000}}, "jupyter.port", "8000 is already serving.ports.wrapper"),
     ({"serving": {"ports": {"vllm": 20_500}}}, "serving.ports.vllm", "20500 is taken by Ray's workers (20000-20999)"),
     ({"serving": {"ports": {"vllm": 6384}}}, "serving.ports.vllm", "6384 is taken by Ray's metrics (6384)"),

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 _SPREADING = ("--data-parallel-size", "-dp")
 
@@ -57,3 +58,10 @@ class Share:
 def spreads_itself(extra_args: Sequence[str]) -> bool:
     """Whether a registry entry lets its engine take more GPUs than TP × PP, by vLLM's own data parallel."""
     return any(word.partition("=")[0] in _SPREADING for word in extra_args)
+
+
+def data_parallel(extra_args: Sequence[str]) -> int:
+    """How many copies an engine that spreads itself holds; 1 where nothing says so."""
+    words = [part for word in extra_args for part in word.split("=", 1)]
+    sizes = [size for word, size in pairwise(words) if word in _SPREADING and size.isdigit()]
+    return max(1, int(sizes[-1])) if sizes else 1

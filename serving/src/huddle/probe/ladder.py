@@ -18,13 +18,17 @@ from typing import Any
 
 from huddle.probe.reading import Reading
 
-UNIT = "huddle-vllm.service"
 CGROUPS = Path("/sys/fs/cgroup/system.slice")
 KEPT = 10
 _TOOL_S = 20.0
 
 
-def processes(unit: str = UNIT, cgroups: Path = CGROUPS) -> list[int]:
+def unit_of(copy: int) -> str:
+    """The unit of one engine of this node; they are counted from 0."""
+    return f"huddle-vllm@{copy}.service"
+
+
+def processes(unit: str, cgroups: Path = CGROUPS) -> list[int]:
     """The processes of a unit, as the kernel's control group lists them; none when it does not run."""
     found: list[int] = []
     with contextlib.suppress(OSError):
@@ -33,7 +37,7 @@ def processes(unit: str = UNIT, cgroups: Path = CGROUPS) -> list[int]:
     return found
 
 
-def restart(unit: str = UNIT, cgroups: Path = CGROUPS) -> int:
+def restart(unit: str, cgroups: Path = CGROUPS) -> int:
     """End every process of the unit at once; returns how many there were."""
     found = processes(unit, cgroups)
     for pid in found:
@@ -42,7 +46,7 @@ def restart(unit: str = UNIT, cgroups: Path = CGROUPS) -> int:
     return len(found)
 
 
-def keep_evidence(folder: Path, reason: str, readings: Iterable[Reading], unit: str = UNIT) -> Path:
+def keep_evidence(folder: Path, reason: str, readings: Iterable[Reading], unit: str) -> Path:
     """Write down what was seen before it is swept away; the oldest of many goes."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}.json"

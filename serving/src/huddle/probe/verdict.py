@@ -15,11 +15,16 @@ from typing import Any
 
 from huddle import whole_file
 
-PATH = Path("/run/huddle-probe/verdict.json")
+FOLDER = Path("/run/huddle-probe")
 SILENT_AFTER_S = 30.0
 """The probe writes every few seconds; what is older than this says nothing any more."""
-SILENT = f"the probe has said nothing for more than {SILENT_AFTER_S:.0f} s; see journalctl -u huddle-probe"
+SILENT = f"the probe has said nothing for more than {SILENT_AFTER_S:.0f} s; see journalctl -u 'huddle-probe@*'"
 _BYTES_MAX = 65_536
+
+
+def path_of(copy: int) -> Path:
+    """The file about one engine of this node; they are counted from 0."""
+    return FOLDER / str(copy) / "verdict.json"
 
 
 @dataclass(frozen=True)

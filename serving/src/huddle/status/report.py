@@ -1,7 +1,7 @@
 """The node's status, gathered from the files that its programs leave, for scripts and for people."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ class Sources:
 
     applied: Path = APPLIED
     current: Path = CURRENT
-    verdict: Path = verdict.PATH
+    verdicts: Callable[[int], Path] = verdict.path_of
 
 
 def gather(sources: Sources) -> dict[str, Any]:
@@ -37,28 +37,33 @@ def gather(sources: Sources) -> dict[str, Any]:
     if applied is None:
         raise NoStatusError(f"{sources.applied} is not there: no bundle has been applied on this machine yet")
     node = _read(sources.current / "nodes" / str(applied.get("node")) / "node.json") or {}
-    answers = node.get("expects", {}).get("answers")
-    said = verdict.read(sources.verdict)
+    expects = node.get("expects", {})
+    answers = expects.get("answers")
+    # Only an empty list says that there is none; where the facts cannot be read, the probe has to show one.
+    engines = 0 if answers == [] else expects.get("engines", 1)
     return {
         **applied,
-        # Only an empty list says that there is none; where the facts cannot be read, the probe has to show one.
-        "engine": answers != [],
+        "engines": engines,
         "models": [{"model": one.get("model"), "prompt_sha256": one.get("prompt_sha256")} for one in answers or ()],
         "versions": node.get("versions", {}),
-        "probe": None
-        if said is None
-        else {
-            "verdict": said.verdict,
-            "reason": said.reason,
-            "restarts": said.restarts,
-            "age_s": said.age_s,
-            "silent": said.stale,
-        },
+        "probes": [_said(verdict.read(sources.verdicts(copy))) for copy in range(engines)],
+    }
+
+
+def _said(said: verdict.Published | None) -> dict[str, Any] | None:
+    if said is None:
+        return None
+    return {
+        "verdict": said.verdict,
+        "reason": said.reason,
+        "restarts": said.restarts,
+        "age_s": said.age_s,
+        "silent": said.stale,
     }
 
 
 def serves(status: Mapping[str, Any]) -> bool:
-    """Whether the node serves: a bundle is in place and the probe sees its engine work, whatever the last apply did.
+    """Whether the node serves: a bundle is in place and a probe sees an engine work, whatever the last apply did.
 
     Without a verdict there is no evidence: an engine that ends again and again is `starting` for ever. `suspect` still
     counts: the engine may only pause, its requests run on, and the lines say so. `unhealthy` follows if it does not.
@@ -70,10 +75,15 @@ def _objection(status: Mapping[str, Any]) -> str | None:
     """What speaks against it."""
     if not status.get("bundle"):
         return "no bundle is in place"
-    if not status["engine"]:
+    if not status["engines"]:
         # A worker of a model across nodes has no probe either: nobody but its last application has looked at it.
         return None if status.get("state") in ("serving", "rolled-back") else "its last application has not succeeded"
-    probe = status["probe"]
+    objections = [_objection_to(probe) for probe in status["probes"]]
+    return None if None in objections else "; ".join(dict.fromkeys(filter(None, objections)))
+
+
+def _objection_to(probe: Mapping[str, Any] | None) -> str | None:
+    """What speaks against one engine."""
     if probe is None:
         return "the probe is not running"
     if probe["silent"]:
@@ -90,7 +100,7 @@ def lines(status: Mapping[str, Any]) -> list[str]:
         ("serves", _serves(status)),
         ("state", _state(status)),
         ("bundle", _short(status.get("bundle"))),
-        ("probe", _probe(status["probe"])),
+        *((_name(copy, status["engines"]), _probe(probe)) for copy, probe in enumerate(status["probes"])),
         ("GPUs", status.get("gpus")),
         ("Ray nodes", status.get("ray_nodes")),
         *(
@@ -120,10 +130,16 @@ def _serves(status: Mapping[str, Any]) -> str:
     objection = _objection(status)
     if objection is not None:
         return f"no: {objection}"
-    if not status["engine"]:
+    if not status["engines"]:
         return "yes, its part: the head has the engine"
-    suspect = status["probe"]["verdict"] == HealthStatus.SUSPECT
-    return "yes, but the probe suspects the engine: /ready is 503" if suspect else "yes"
+    working = [probe for probe in status["probes"] if _objection_to(probe) is None]
+    if all(probe["verdict"] == HealthStatus.SUSPECT for probe in working):
+        return f"yes, but the probe suspects {'each' if len(working) > 1 else 'the'} engine: /ready is 503"
+    return "yes" if len(working) == status["engines"] else f"yes, with {len(working)} of {status['engines']} engines"
+
+
+def _name(copy: int, engines: int) -> str:
+    return "probe" if engines == 1 else f"probe {copy}"
 
 
 def _state(status: Mapping[str, Any]) -> str:
@@ -137,7 +153,7 @@ def _probe(probe: Mapping[str, Any] | None) -> str:
     if probe is None:
         return "not running"
     if probe["silent"]:
-        return f"silent for {probe['age_s']:.0f} s; see journalctl -u huddle-probe"
+        return f"silent for {probe['age_s']:.0f} s; see journalctl -u 'huddle-probe@*'"
     again = f"; {probe['restarts']} restarts within the hour" if probe["restarts"] else ""
     return f"{probe['verdict']}: {probe['reason']}{again}"
 

@@ -279,8 +279,10 @@ class WrapperConfig(Section):
     cache_salt_file: Path | None = Field(
         None, description="Secret behind the per-tenant cache salts; default: generated at each start."
     )
-    probe_verdict_file: Path | None = Field(
-        None, description="Where `huddle probe` says how the engine does; /ready is 503 unless it calls it healthy."
+    probe_verdict_file: Path | tuple[Path, ...] | None = Field(
+        None,
+        description="Where `huddle probe` says how the engine does, which gets requests only while that is healthy; "
+        "with several engines a list, in upstream's order.",
     )
     authentication: bool = Field(True, description="May only be false when listening on loopback.")
     workers: int = Field(1, ge=1, le=64, description="Processes that share the port; limits are divided among them.")
@@ -299,6 +301,14 @@ class WrapperConfig(Section):
     def addresses(self) -> tuple[Address, ...]:
         """Where the engines listen."""
         return tuple(map(Address.parse, [self.upstream] if isinstance(self.upstream, str) else self.upstream))
+
+    @property
+    def verdict_files(self) -> tuple[Path | None, ...]:
+        """The file of each engine's probe, where it has one."""
+        named = self.probe_verdict_file
+        if isinstance(named, tuple):
+            return named
+        return (named,) * len(self.addresses)
 
     def places(self) -> tuple[int, int]:
         """One worker's places for sequences at the engine, and how many of them one caller may hold."""
@@ -331,6 +341,11 @@ class WrapperConfig(Section):
                 value = getattr(product, limit)
                 if value is not None and value < self.workers:
                     raise ValueError(f"products.{name}.{limit}: {value} cannot be divided among {self.workers} workers")
+        if self.probe_verdict_file is not None and len(self.verdict_files) != len(self.addresses):
+            raise ValueError(
+                f"probe_verdict_file: names {len(self.verdict_files)} files and upstream {len(self.addresses)} "
+                "engines; each engine has a probe of its own"
+            )
         held = min(large_room(self.limits.buffered_bytes), self.limits.buffered_bytes_per_caller) // self.workers
         if self.limits.body_bytes > held:
             raise ValueError(

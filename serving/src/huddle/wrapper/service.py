@@ -9,6 +9,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 from huddle.headers import REQUEST_ID_HEADER
@@ -78,7 +79,7 @@ class WrapperService:
             wanted=lambda: {m.upstream_model or name for name, m in self.runtime.config.models.items()},
             learned=self._learned,
             changed=lambda name, problem: log.info("engine", upstream=name, ready=problem is None, reason=problem),
-            objection=_probe_objection(config),
+            objections=map(_probe_objection, config.verdict_files),
         )
         self._context_lengths: dict[str, int] = {}
         self.workbench = Workbench(runtime.bench)
@@ -365,9 +366,8 @@ class WrapperService:
             self.runtime = self.runtime.with_lengths(known)
 
 
-def _probe_objection(config: WrapperConfig) -> Callable[[], str | None]:
-    """What `huddle probe` holds against the engine, where it runs."""
-    path = config.probe_verdict_file
+def _probe_objection(path: Path | None) -> Callable[[], str | None]:
+    """What `huddle probe` holds against an engine, where one runs."""
     return verdict.Listener(path).objection if path is not None else lambda: None
 
 

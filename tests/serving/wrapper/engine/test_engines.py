@@ -3,10 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import httpx
 import pytest
+from pydantic import ValidationError
 
+from huddle.probe import verdict
 from huddle.wrapper.config import WrapperConfig
 from huddle.wrapper.engine import probe as probes
 from tests.serving.wrapper.conftest import MakeWrapper, Wrapper
@@ -128,6 +131,29 @@ class TestSpread:
         for stream in streams:
             stream.cancel()
         await wrapper.until(lambda: wrapper.service.running == 0)  # the fixture looks at the counts
+
+
+class TestProbes:
+    async def test_a_verdict_speaks_for_its_own_engine(
+        self, make_wrapper: MakeWrapper, engines, tmp_path: Path
+    ) -> None:
+        files = [tmp_path / "0.json", tmp_path / "1.json"]
+        wrapper = await make_wrapper(engines[0], upstream=[engine.url for engine in engines], probe_verdict_file=files)
+        await answering(wrapper, 2)
+        verdict.write(files[0], verdict="suspect", ready=False, reason="no token", restarts=0)
+        await answering(wrapper, 1)
+        assert (await wrapper.http.get("/ready")).json()["engines"] == {"answering": 1, "configured": 2}
+        before = served(engines)
+        for _ in range(4):
+            assert (await wrapper.chat()).status_code == 200
+        assert served(engines) == [before[0], before[1] + 4]
+        verdict.write(files[0], verdict="healthy", ready=True, reason="tokens come again", restarts=0)
+        await answering(wrapper, 2)
+
+    def test_each_engine_has_a_file_of_its_own(self) -> None:
+        upstream = ["http://127.0.0.1:5005", "http://127.0.0.1:5006"]
+        with pytest.raises(ValidationError, match="names 1 files and upstream 2 engines; each engine has a probe"):
+            WrapperConfig.model_validate({"models": {"m": {}}, "upstream": upstream, "probe_verdict_file": ["/x"]})
 
 
 class TestAway:

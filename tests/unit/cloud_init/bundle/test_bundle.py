@@ -140,6 +140,9 @@ def test_a_bundle_that_outgrows_the_limit_is_refused_with_its_largest_files(monk
         rendered.script(plan, plan.nodes[0], built("dev"))
 
 
+VLLM = Unit.VLLM.of(0)
+
+
 def fingerprints(**changes: Any) -> dict[str, tuple[str, str]]:
     files = bundle.build(stack_values.plan(**changes)).files
     rows = json.loads(files[f"nodes/{HEAD}/node.json"])["services"]
@@ -159,7 +162,7 @@ def fingerprints(**changes: Any) -> dict[str, tuple[str, str]]:
         pytest.param(
             # The engine answers to its aliases' names, too.
             {"serving": {"models": {rendered.MODEL: {}}}},
-            {Unit.VLLM},
+            {VLLM},
             {Unit.WRAPPER},
             id="an alias less",
         ),
@@ -168,7 +171,7 @@ def fingerprints(**changes: Any) -> dict[str, tuple[str, str]]:
         ),
         pytest.param(
             {"serving": {"models": {rendered.OTHER_MODEL: {}}}},
-            {Unit.MODELS, Unit.VLLM},
+            {Unit.MODELS, VLLM},
             {Unit.WRAPPER},
             id="the model",
         ),
@@ -198,7 +201,7 @@ def test_another_chat_template_restarts_the_engine(tmp_path: Path, monkeypatch: 
     known = registry.load(tmp_path / "data" / "models.yaml")
     monkeypatch.setattr(shipped_registry, "load", lambda: known)
     after = fingerprints()
-    assert {unit for unit in after if after[unit] != before[unit]} == {Unit.VLLM}
+    assert {unit for unit in after if after[unit] != before[unit]} == {VLLM}
 
 
 def test_the_wrappers_code_does_not_restart_the_engine() -> None:

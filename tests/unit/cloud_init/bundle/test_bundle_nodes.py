@@ -87,7 +87,7 @@ def test_a_model_across_nodes_is_launched_by_the_head_over_ray() -> None:
     assert words.endswith("--executor ray --nodes 2 --head 10.0.0.4")
     units = {host: [row["unit"] for row in node_json("distributed", host)["services"]] for host in (HEAD, WORKER)}
     assert units == {
-        HEAD: [Unit.FIREWALL, Unit.RAY, Unit.MODELS, Unit.VLLM, Unit.WRAPPER, Unit.PROBE, Unit.JUPYTER],
+        HEAD: [Unit.FIREWALL, Unit.RAY, Unit.MODELS, Unit.VLLM.of(0), Unit.WRAPPER, Unit.PROBE.of(0), Unit.JUPYTER],
         WORKER: [Unit.FIREWALL, Unit.RAY, Unit.MODELS],
     }
     assert node_json("distributed", HEAD)["expects"]["ray"]["required"] is True
@@ -107,7 +107,7 @@ def test_another_copy_of_the_model_restarts_who_holds_a_part_of_it(kind: str, ex
 def test_every_replica_serves_by_itself() -> None:
     for host in (HEAD, WORKER):
         node = node_json("dev", host)
-        units = [Unit.FIREWALL, Unit.RAY, Unit.MODELS, Unit.VLLM, Unit.WRAPPER, Unit.PROBE]
+        units = [Unit.FIREWALL, Unit.RAY, Unit.MODELS, Unit.VLLM.of(0), Unit.WRAPPER, Unit.PROBE.of(0)]
         assert [row["unit"] for row in node["services"]] == units
         assert node["expects"]["ray"]["required"] is False
         assert "--executor" not in launch_words("dev", host)
@@ -126,7 +126,9 @@ def test_the_wrapper_understands_its_configuration(kind: str) -> None:
     for node in plan.nodes:
         config = WrapperConfig.model_validate(yaml.safe_load(built(kind).files[f"nodes/{node.name}/wrapper.yaml"]))
         assert config.listen == f"{node.address}:{plan.serving.wrapper_port}"
-        assert config.upstream == f"http://127.0.0.1:{plan.serving.vllm_port}"
+        ports = range(plan.serving.vllm_port, plan.serving.vllm_port + plan.serving.copies(node.model))
+        assert [str(address) for address in config.addresses] == [f"http://127.0.0.1:{port}" for port in ports]
+        assert len(set(config.verdict_files)) == len(ports)
         assert config.authentication is True
         assert config.gateway_addresses == (plan.callers[Segment.GATEWAY],)
         files = [
@@ -219,3 +221,29 @@ def test_a_wrapper_that_ends_rests_at_the_gateway_as_long_as_its_node_waits() ->
     plan = rendered.plans()["dev"]
     told = wrapper_config(plan, plan.nodes[0])["timeouts"]["restart_s"]
     assert told == node_json("dev", HEAD)["rejoin_s"] == NODE_CANNOT_SERVE.rest_s
+
+
+def test_each_gpu_of_a_node_has_an_engine_a_probe_and_a_place_behind_the_wrapper() -> None:
+    node, config = (node_json("two-gpus", HEAD), yaml.safe_load(built("two-gpus").files[f"nodes/{HEAD}/wrapper.yaml"]))
+    engines = ["huddle-vllm@0.service", "huddle-vllm@1.service"]
+    probes = ["huddle-probe@0.service", "huddle-probe@1.service"]
+    rows = {row["unit"]: row for row in node["services"]}
+    assert list(rows) == [Unit.FIREWALL, Unit.RAY, Unit.MODELS, *engines, Unit.WRAPPER, *probes]
+    assert rows[Unit.WRAPPER]["follows"] == engines
+    assert node["expects"]["engines"] == 2
+    assert config["upstream"] == ["http://127.0.0.1:5005", "http://127.0.0.1:5006"]
+    assert config["probe_verdict_file"] == [f"/run/huddle-probe/{copy}/verdict.json" for copy in (0, 1)]
+    assert config["limits"] == {"concurrency": 2048, "connections": 4096}
+    assert node_json("dev", HEAD)["expects"]["engines"] == 1
+    assert node_json("distributed", HEAD)["expects"]["engines"] == 1
+    assert node_json("distributed", WORKER)["expects"]["engines"] == 0
+
+
+@pytest.mark.parametrize("copy", [0, 1])
+def test_the_words_of_the_unit_start_each_engine_on_its_own_gpu_and_port(copy: int, tmp_path: Path) -> None:
+    rendered.write(registry_files("two-gpus"), tmp_path)
+    words = launch_words("two-gpus", HEAD).replace("/opt/huddle/current/registry", str(tmp_path)).split()
+    done = CliRunner().invoke(launch, [*words, "--copy", str(copy), "--dry-run", "--gpu", "h100-nvl", "--json"])
+    command = json.loads(done.stdout)
+    assert command["env"]["CUDA_VISIBLE_DEVICES"] == str(copy)
+    assert command["argv"][command["argv"].index("--port") + 1] == str(5005 + copy)

@@ -145,8 +145,14 @@ def test_every_service_is_bounded(kind: str) -> None:
 def test_the_shares_of_memory_leave_a_tenth_for_the_rest(kind: str) -> None:
     memory = [setting(name, "MemoryMax", kind) for name in unit_files(kind) if name in (*Unit,)]
     assert sum(int(share.removesuffix("%")) for share in memory if share.endswith("%")) <= 90
-    loaded = Unit.RAY if plans()[kind].serving.topology is Topology.DISTRIBUTED else Unit.VLLM
-    assert int(setting(loaded, "MemoryMax", kind).removesuffix("%")) >= 70, "that is who holds the model"
+    plan = plans()[kind]
+    loaded = Unit.RAY if plan.serving.topology is Topology.DISTRIBUTED else Unit.VLLM
+    copies = plan.serving.copies(plan.nodes[0].model)
+    assert copies * int(setting(loaded, "MemoryMax", kind).removesuffix("%")) >= 70, "that is who holds the model"
+
+
+def test_engines_share_what_one_would_have() -> None:
+    assert (setting(Unit.VLLM, "MemoryMax", "dev"), setting(Unit.VLLM, "MemoryMax", "two-gpus")) == ("75%", "37%")
 
 
 def test_a_unit_whose_memory_is_full_ends_as_a_whole_and_comes_back() -> None:
@@ -220,7 +226,7 @@ def test_no_service_takes_shared_memory_from_another() -> None:
 def test_the_probe_is_the_engines_own_user_and_reaches_this_machine_only() -> None:
     assert setting(Unit.PROBE, "User") == setting(Unit.VLLM, "User")
     assert setting(Unit.PROBE, "IPAddressAllow") == "localhost"
-    assert setting(Unit.PROBE, "ExecStart").endswith("huddle probe --port 5005")
+    assert setting(Unit.PROBE, "ExecStart").endswith("huddle probe --port 5005 --copy %i")
 
 
 def test_applying_at_boot_does_not_wait_for_itself() -> None:
@@ -313,7 +319,10 @@ def listened_ports(kind: str) -> dict[str, set[int]]:
     words = files[f"nodes/{host}/engine.env"].decode()
     found = {
         Unit.RAY: {int(value) for key, value in ray.items() if key.startswith("RAY_") and "_PORT" in key},
-        Unit.VLLM: {int(port) for port in re.findall(r"--port (\d+)", words)},
+        Unit.VLLM: {
+            int(re.findall(r"--port (\d+)", words)[0]) + copy
+            for copy in range(plans()[kind].serving.copies(plans()[kind].nodes[0].model))
+        },
         Unit.WRAPPER: {int(wrapper[key].rpartition(":")[2]) for key in ("listen", "metrics_listen")},
     }
     if plans()[kind].jupyter.enabled:

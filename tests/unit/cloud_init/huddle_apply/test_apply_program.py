@@ -14,7 +14,9 @@ from cloud_init.huddle_apply import main as program
 from tests.unit.cloud_init.node import (
     ALL,
     MOUNTS,
+    PROBE,
     RAY,
+    TEMPLATE,
     VLLM,
     WRAPPER,
     Delivered,
@@ -129,7 +131,7 @@ def test_second_run_changes_nothing(node: FakeNode) -> None:
     bundle = deliver(node.port)
     apply(node, bundle)
     node.calls()
-    unit = node.root / "etc/systemd/system" / VLLM
+    unit = node.root / "etc/systemd/system" / TEMPLATE
     before = unit.stat().st_mtime_ns
     assert apply(node, bundle) == 0
     assert node.calls("stop", "reload", "daemon-reload", "restart") == []
@@ -216,7 +218,7 @@ def test_what_somebody_changed_by_hand_is_put_right_but_not_deleted(node: FakeNo
     assert "sysctl --quiet --system" in node.calls("--quiet")
     path = node.root / extra.removeprefix("rootfs/")
     path.write_text("mine\n", encoding="utf-8")
-    unit = node.root / "etc/systemd/system" / VLLM
+    unit = node.root / "etc/systemd/system" / TEMPLATE
     unit.write_text("mine\n", encoding="utf-8")
     assert apply(node, deliver(node.port)) == 0
     assert path.read_text(encoding="utf-8") == "mine\n"
@@ -348,3 +350,47 @@ def test_no_secret_is_said_or_kept_in_the_open(node: FakeNode, capfd: pytest.Cap
         assert "canary" not in text_
     assert node.paths.state.stat().st_mode & 0o777 == 0o600
     assert node.paths.credentials.stat().st_mode & 0o777 == 0o700
+
+
+def of_two_engines(port: int, print_: str = "one") -> Delivered:
+    """A node with two GPUs: a second engine and its probe."""
+    rows = services_of(port)
+    for row in [row for row in rows if row["unit"] in (VLLM, PROBE)]:
+        rows.insert(rows.index(row) + 1, {**row, "unit": row["unit"].replace("@0", "@1")})
+    engines = [row["unit"] for row in rows if row["unit"].startswith("huddle-vllm@")]
+    for row in rows:
+        if row["unit"] in engines:
+            row["restart"] = print_
+        if row["unit"] == WRAPPER:
+            row["follows"] = engines
+    return deliver(port, services=rows, expects={"engines": 2})
+
+
+def test_engines_of_one_node_stop_together_after_the_wrapper(node: FakeNode) -> None:
+    node.set("engines", "2")
+    assert apply(node, of_two_engines(node.port)) == 0
+    node.calls()
+    assert apply(node, of_two_engines(node.port, "another")) == 0
+    second = VLLM.replace("@0", "@1")
+    assert node.calls("stop") == [f"systemctl stop {WRAPPER}", f"systemctl stop {second} {VLLM}"]
+    assert node.status()["restarted"] == [VLLM, second, WRAPPER]
+
+
+def test_a_node_is_ready_when_each_of_its_engines_is(node: FakeNode) -> None:
+    """The wrapper answers with one of them."""
+    node.set("engines", "1")
+    assert apply(node, of_two_engines(node.port)) == 1
+    assert node.status()["reason"].startswith("not ready after 1 s: 1 of 2 engines answer")
+
+
+def test_the_engine_of_an_earlier_name_gives_way(node: FakeNode) -> None:
+    """Bundles of before had one unit, which was no template."""
+    rows = services_of(node.port)
+    for row in rows:
+        row["unit"] = row["unit"].replace("@0", "")
+        row["follows"] = [unit.replace("@0", "") for unit in row["follows"]]
+    assert apply(node, deliver(node.port, services=rows)) == 0
+    node.calls()
+    assert apply(node, deliver(node.port)) == 0
+    assert f"systemctl stop {VLLM.replace('@0', '')}" in node.calls("stop")
+    assert node.status()["restarted"] == [VLLM, WRAPPER, PROBE]

@@ -47,9 +47,9 @@ class Engines:
         wanted: Callable[[], Iterable[str]],
         learned: Callable[[dict[str, int]], None],
         changed: Callable[[str, str | None], None],
-        objection: Callable[[], str | None],
+        objections: Iterable[Callable[[], str | None]],
     ) -> None:
-        def watched(pool: UpstreamPool) -> Engine:
+        def watched(pool: UpstreamPool, objection: Callable[[], str | None]) -> Engine:
             def asked() -> None:
                 engine.doubted = False
 
@@ -63,7 +63,7 @@ class Engines:
         def learns() -> None:
             learned(self.context_lengths)
 
-        self.all: Final = tuple(map(watched, pools))
+        self.all: Final = tuple(map(watched, pools, objections))
         self._last = -1
 
     @property

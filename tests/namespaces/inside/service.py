@@ -1,7 +1,7 @@
 """Run one unit file as far as systemd's part matters here: `service.py UNIT` inside a host.
 
 Understands instances of a template, EnvironmentFile=, Environment=, LoadCredential=, User=, ExecStartPre=, ExecStart=,
-Restart=, RestartSec= and TimeoutStopSec=. The sandbox is systemd's and is tested elsewhere (units' scores, the node lab).
+Restart=, RestartSec= and TimeoutStopSec=. The sandbox is systemd's and is tested elsewhere (units' scores, node lab).
 """
 
 from __future__ import annotations

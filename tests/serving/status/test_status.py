@@ -172,7 +172,7 @@ def test_facts_that_cannot_be_read_excuse_no_probe(ledger: Ledger, sources: Sour
 
 def test_a_silent_probe_is_said(ledger: Ledger, sources: Sources) -> None:
     put(ledger, sources, State.SERVING, "healthy", age_s=100)
-    assert "probe     silent for 100 s; see journalctl -u 'huddle-probe@*'" in show().stdout
+    assert "probe     silent for 100 s; see journalctl -t huddle-probe" in show().stdout
 
 
 def test_a_machine_that_is_no_node_says_so(sources: Sources) -> None:

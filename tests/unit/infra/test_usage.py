@@ -12,12 +12,14 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from huddle.errors import InputError
+from infra import program
 from infra.cli.main import app
 from infra.program import load_plan
 from infra.reports import cost
 from infra.reports.usage import report
 from infra.reports.usage import token_file as usage_file
 from infra.reports.usage.bill import Capacity, Rate, TokenUse, divide, merged, settle
+from tests.unit import stack_values
 from tests.unit.builders import plan
 
 COUNTS = st.integers(0, 10**12)
@@ -68,6 +70,14 @@ def test_who_uses_more_never_pays_less(uses: list[TokenUse], capacity: Capacity,
         return next(share.cents for share in bill.shares if share.use.subscription == "me")
 
     assert paid(after) >= paid(before) - 1
+
+
+def test_every_engine_of_every_node_counts() -> None:
+    def engines(size: str) -> int:
+        sized = stack_values.settings(nodes={"size": size, "count": 1, "quota_vcpus": 96})
+        return report.capacity(program.plan_of(sized, "dev"), 1, "dev").engines
+
+    assert [engines(f"Standard_{size}_H100_v5") for size in ("NC40ads", "NC80adis", "ND96isr")] == [1, 2, 8]
 
 
 def test_rows_of_one_subscription_are_counted_together() -> None:

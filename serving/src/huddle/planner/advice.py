@@ -10,6 +10,10 @@ from huddle.planner.compare import Option
 from huddle.planner.layout import Hardware, Layout, candidates
 from huddle.shapes import Weights
 
+DEFAULT_SEQUENCES = 256
+"""At once, where the registry names no number."""
+ORDINARY_TOKENS = 4_096
+"""Of a sequence that is not especially long: a chat with some history."""
 MOST_NODES = 16  # how far the search for "the smallest that fits" goes
 
 
@@ -91,6 +95,7 @@ def notes(case: Case, compared: Sequence[Option]) -> Iterator[str]:
     asked = (model.tensor_parallel_size, model.pipeline_parallel_size)
     if asked != (layout.tensor, layout.pipeline):
         yield f"the registry says TP {asked[0]} × PP {asked[1]}; this plan is TP {layout.tensor} × PP {layout.pipeline}"
+    yield from _room_advice(case)
     held = case.memory.sequences(ask.max_model_len)
     if ask.max_num_seqs and held < ask.max_num_seqs:
         yield (
@@ -108,6 +113,19 @@ def notes(case: Case, compared: Sequence[Option]) -> Iterator[str]:
         yield f"the speed of {hardware.network.title} is an assumption, not a measurement"
     if case.shape.experts or case.shape.sliding_layers:
         yield "mixture-of-experts and sliding-window models were not measured; their figures follow from the arithmetic"
+
+
+def _room_advice(case: Case) -> Iterator[str]:
+    """A card of which half would do."""
+    ask, gpu = case.ask, case.hardware.gpu
+    half = int(ask.utilization * 50) / 100
+    account = memory.account(case.shape, case.layout, gpu, case.fabric, half)
+    many, tokens = ask.max_num_seqs or DEFAULT_SEQUENCES, min(ask.max_model_len, ORDINARY_TOKENS)
+    if account.sequences(ask.max_model_len) >= 1 and account.sequences(tokens) >= many:
+        yield (
+            f"half of each {gpu.name} would do: at --gpu-memory-utilization {half:g} the KV cache holds "
+            f"{many} sequences of {tokens:,} tokens; a second model, or a smaller card, has room"
+        )
 
 
 def _replica_advice(case: Case, compared: Sequence[Option]) -> Iterator[str]:

@@ -18,7 +18,7 @@ from huddle import whole_file
 FOLDER = Path("/run/huddle-probe")
 SILENT_AFTER_S = 30.0
 """The probe writes every few seconds; what is older than this says nothing any more."""
-SILENT = f"the probe has said nothing for more than {SILENT_AFTER_S:.0f} s; see journalctl -u 'huddle-probe@*'"
+SILENT = f"the probe has said nothing for more than {SILENT_AFTER_S:.0f} s; see journalctl -t huddle-probe"
 _BYTES_MAX = 65_536
 
 

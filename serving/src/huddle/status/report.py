@@ -153,7 +153,7 @@ def _probe(probe: Mapping[str, Any] | None) -> str:
     if probe is None:
         return "not running"
     if probe["silent"]:
-        return f"silent for {probe['age_s']:.0f} s; see journalctl -u 'huddle-probe@*'"
+        return f"silent for {probe['age_s']:.0f} s; see journalctl -t huddle-probe"
     again = f"; {probe['restarts']} restarts within the hour" if probe["restarts"] else ""
     return f"{probe['verdict']}: {probe['reason']}{again}"
 

@@ -158,12 +158,12 @@ def _card(row: Box, index: int, title: str, lines: tuple[str, ...], tag: str) ->
 
 
 def _node_lines(plan: AzurePlan, node: NodePlan) -> tuple[str, ...]:
-    size = plan.compute.size
+    size, copies = plan.compute.size, plan.serving.copies(node.model)
     return (
         f"{node.address}:{plan.serving.wrapper_port}",
         _computes_on(size),
         f"local NVMe {size.local_nvme_gib} GiB",
-        node.model,
+        f"{copies} x {node.model}" if copies > 1 else node.model,
     )
 
 

@@ -1,4 +1,4 @@
-"""A node with two GPUs, booted: an engine on each. One is lost, freezes and comes back; the node serves all the time."""
+"""A node with two GPUs, booted: an engine on each. One is lost, freezes and comes back; the node serves on."""
 
 from __future__ import annotations
 

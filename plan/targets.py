@@ -6,7 +6,7 @@ A new target is a settings module, a rules module, a builder, a module `infra/ta
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -33,7 +33,7 @@ class Target:
     name: str
     settings: type[ServiceSettings]
     build: Build
-    sizes: Mapping[str, Hardware] = MappingProxyType({})
+    sizes: Mapping[str, Hardware] = field(default_factory=dict)
     """What its nodes can be, by the name that a stack file has for it; the smallest first."""
 
 

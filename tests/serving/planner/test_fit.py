@@ -108,7 +108,9 @@ class TestRecommendations:
         assert 12 < fit.memory.weights_gib < 13.5
 
     def test_a_card_of_which_half_would_do_is_told(self):
-        told = "half of each h100-nvl would do: at --gpu-memory-utilization 0.45 the KV cache holds 256 sequences of 4,096"
+        told = (
+            "half of each h100-nvl would do: at --gpu-memory-utilization 0.45 the KV cache holds 256 sequences of 4,096"
+        )
         small = check("qwen2.5-0.5b", gpu="h100-nvl")
         assert any(note.startswith(told) for note in small.notes), small.notes
         assert not any("half of each" in note for note in check("llama-3.1-8b", gpu="h100-nvl").notes)

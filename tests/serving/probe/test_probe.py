@@ -226,6 +226,7 @@ class TestListener:
         assert listener.objection() is None
 
 
+UNIT = ladder.unit_of(0)
 REASON = "8 requests and no token for 10 s"
 
 
@@ -253,9 +254,9 @@ def unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess
     listing = tmp_path / "cgroup/huddle-vllm@0.service/cgroup.procs"
     listing.parent.mkdir(parents=True)
     listing.write_text(f"{process.pid}\n", encoding="ascii")
-    defaults = (ladder.processes, ladder.restart)
+    defaults = (ladder.processes, ladder.restart)  # of their last argument, where the kernel lists units
     for function in defaults:
-        monkeypatch.setattr(function, "__defaults__", (ladder.UNIT, tmp_path / "cgroup"))
+        monkeypatch.setattr(function, "__defaults__", (tmp_path / "cgroup",))
     yield process
     process.kill()
     process.wait()
@@ -263,7 +264,7 @@ def unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess
 
 def test_evidence_names_the_state_of_every_process(unit: subprocess.Popen[bytes], tmp_path: Path) -> None:
     seen = [Reading(1.0, Answer.GIVEN, 5, 2)]
-    path = ladder.keep_evidence(tmp_path / "evidence", "no token", seen)
+    path = ladder.keep_evidence(tmp_path / "evidence", "no token", seen, UNIT)
     kept = json.loads(path.read_text(encoding="utf-8"))
     assert kept["reason"] == "no token"
     assert kept["readings"][0]["work"] == 5
@@ -273,7 +274,7 @@ def test_evidence_names_the_state_of_every_process(unit: subprocess.Popen[bytes]
 def test_old_evidence_goes(tmp_path: Path) -> None:
     for number in range(20):
         (tmp_path / f"{number:02}.json").write_text("{}", encoding="utf-8")
-    newest = ladder.keep_evidence(tmp_path, "x", [])
+    newest = ladder.keep_evidence(tmp_path, "x", [], UNIT)
     assert newest.exists()
     assert len(list(tmp_path.glob("*.json"))) == ladder.KEPT
 
@@ -283,9 +284,7 @@ def test_a_frozen_engine_is_held_back_and_ended_with_evidence(
 ) -> None:
     """The whole loop, with limits of the test: counters that stand still while requests run."""
     policy = Policy(interval_s=0.05, suspect_after_s=0.3, unhealthy_after_s=0.8, healthy_after_s=0.1, first_token_s=0.8)
-    loop = ProbeLoop(
-        EngineReader("127.0.0.1", fake.port, 5), policy, tmp_path / "v", tmp_path / "evidence", ladder.UNIT
-    )
+    loop = ProbeLoop(EngineReader("127.0.0.1", fake.port, 5), policy, tmp_path / "v", tmp_path / "evidence", UNIT)
     stop = threading.Event()
     thread = threading.Thread(target=loop.run, args=(stop,))
     thread.start()

@@ -135,6 +135,7 @@ OTHER: Mapping[str, Any] = {
 NOT_ALONE: Mapping[str, str] = {
     "target": "azure is the only one; it chooses which program runs",
     "network.reserved_ranges": "what the VNet must not overlap: rules read it",
+    "nodes.allow_idle_gpus": "whether a layout is refused: tests/unit/plan/test_engines.py",
     "nodes.quota_vcpus": "what was granted: rules and preflight read it",
     "serving.max_unavailable": "which node waits for which: tests/unit/components/test_turns.py",
     "serving.topology": "the planner allows one for each model, size and count of nodes, so it never changes alone",

@@ -118,9 +118,9 @@ CASES: list[tuple[dict[str, Any], str, str]] = [
         "5006 is already serving.ports.vllm (5005-5006)",
     ),
     (
-        {"nodes": {"size": "Standard_NC80adis_H100_v5", "count": 1}, "serving": {"ports": {"vllm": 6383}}},
+        {"nodes": {"size": "Standard_NC80adis_H100_v5", "count": 1}, "serving": {"ports": {"vllm": 6386}}},
         "serving.ports.vllm",
-        "6383-6384 is taken by Ray's metrics (6384)",
+        "6386-6387 is taken by Ray's dashboard metrics (6386)",
     ),
     (
         {"nodes": {"size": "Standard_NC80adis_H100_v5", "count": 1}, "serving": {"ports": {"vllm": 65_535}}},

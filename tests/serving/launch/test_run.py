@@ -18,7 +18,6 @@ from huddle.network import NetworkError, interface_of
 from huddle.registry import files
 from tests.serving.launch.world import World, alive, safetensors
 from tools.deadlines import until
-from tools.ports import reserve_port
 
 # What nvidia-smi answers: two H100 NVL, the first one held by a process of ours and by one out of sight.
 GPUS = """\
@@ -50,7 +49,7 @@ class TestStop:
 
     def test_with_several_front_ends_the_launcher_waits_for_the_last_request(self, world):
         """vLLM breaks the streams there (docs/benchmarks/h100.md), so it must not be told before."""
-        process = world.launch("--api-server-count", "4", "--port", str(reserve_port()), engine="fronts")
+        process = world.launch("--api-server-count", "4", engine="fronts")
         ready(world)
         process.send(signal.SIGTERM)
         code, output = process.finish()
@@ -62,7 +61,7 @@ class TestStop:
         assert nobody_left(world)
 
     def test_a_second_signal_does_not_wait_for_the_last_request(self, world):
-        process = world.launch("--api-server-count", "4", "--port", str(reserve_port()), engine="busy")
+        process = world.launch("--api-server-count", "4", engine="busy")
         ready(world)
         process.send(signal.SIGTERM)
         world.wait_for("asked 2.0 0.0")

@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 
 from tools.deadlines import scaled, until
+from tools.ports import reserve_port
 
 ENGINE = Path(__file__).parent / "data" / "fake_engine.py"
 
@@ -70,6 +71,8 @@ class World:
     root: Path
     env: dict[str, str] = field(default_factory=dict)
     started: list[Running] = field(default_factory=list)
+    port: int = field(default_factory=reserve_port)
+    """Its engine's: the default is one for the whole machine, and another run of these tests may have it."""
 
     def __post_init__(self) -> None:
         model = self.model
@@ -102,7 +105,7 @@ class World:
         """Start `huddle launch tiny` with an engine of the given manners."""
         line = [sys.executable, "-c", "from huddle.cli import main; main()", "launch", "tiny", "--device", device]
         line += ["--registry", str(self.root / "models.yaml"), "--store", str(self.root / "store")]
-        line += ["--workspace", str(self.root / "workspace"), *words]
+        line += ["--workspace", str(self.root / "workspace"), "--port", str(self.port), *words]
         env = {**os.environ, "PATH": f"{self.root / 'bin'}:{os.environ['PATH']}"}
         env |= {"NOTES": str(self.notes), "MANNERS": engine} | self.env
         return self._start(line, env)

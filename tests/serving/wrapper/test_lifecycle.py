@@ -70,6 +70,7 @@ class Program:
     async def start(self, kept: socket.socket | None = None, *, close: bool = False) -> None:
         """`kept`: the socket that systemd kept for it; `close`: systemd no longer does."""
         (self.directory / "notify").unlink(missing_ok=True)
+        self.notified.clear()  # an earlier process's READY=1 is not this one's
         command = self.command if kept is None else handed_over(self.command, kept)
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.listener.bind(str(self.directory / "notify"))

@@ -323,4 +323,4 @@ def test_the_summary_shows_who_uses_the_gpus() -> None:
     assert of() == "llama-3.2-3b: one engine"
     assert of(nodes=eight) == "llama-3.2-3b: 8 engines"
     large = {"models": {"llama-3.1-70b": {}}}
-    assert of(nodes=eight, serving=large) == "llama-3.1-70b: 4 engines (TP 2 × PP 1)"
+    assert of(nodes=eight, serving=large) == "llama-3.1-70b: 2 engines (TP 4 × PP 1)"

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from components import alert_rules
 from infra import program
 from infra.cli.main import app
 from infra.operations import api_versions, arm, arm_ids
-from simulator.azure import alarms
+from simulator.azure import alarms, watch
 from simulator.azure.arm import serve
 from simulator.azure.sdk.paths import SUBSCRIPTION
 from simulator.azure.state.store import Store
@@ -27,6 +29,7 @@ SENTENCE = "huddle-apply: readiness: not ready after 600 s"
 def life(open_life: Callable[[str], Life]) -> Iterator[Life]:
     """The dev stack, asked about by its own copy of the stack file."""
     life = open_life("dev")
+    life.edit(lambda settings: settings.update(monitoring={"alert_emails": ["ops@mail.example.org"]}))
     with running(serve(Store(life.sandbox.azure_state))) as endpoint, pytest.MonkeyPatch.context() as patch:
         patch.setenv(arm.ENDPOINT_VARIABLE, endpoint)
         patch.setenv("ARM_SUBSCRIPTION_ID", SUBSCRIPTION)
@@ -92,12 +95,31 @@ def test_a_deallocated_vm_is_named_until_it_is_started(life: Life) -> None:
     assert status(code=0)["serves"] is True
 
 
-def test_an_alarm_of_the_stack_is_told_while_it_fires(life: Life) -> None:
-    name, target = life.plan().names.alert("server-errors"), arm_ids.gateway(life.plan(), SUBSCRIPTION)
-    with Store(life.sandbox.azure_state).transaction() as azure:
-        alarms.fire(azure, alarms.rule(azure, name), target)
+def test_an_alarm_as_the_engine_made_it_fires_is_told_and_clears(life: Life) -> None:
+    """The VM of the second node is not available for five minutes; Azure looks again and again."""
+    name, now = life.plan().names.alert("vm-unavailable"), datetime.now(UTC)
+    store = Store(life.sandbox.azure_state)
+
+    def look(value: float) -> None:
+        nonlocal now
+        now += timedelta(minutes=5)
+        with store.transaction() as azure:
+            rule = alarms.rule(azure, name)
+            (second,) = (vm for vm in rule.properties["scopes"] if vm.endswith(SECOND))
+            series = {(second, "VmAvailabilityMetric"): [(now, value)]}
+            watch.check(azure, rule, now, watch.Measured(metrics=series))
+
+    look(0.0)
     (alarm,) = status(code=0)["alarms"]
-    assert (alarm["rule"], alarm["severity"]) == (name, 1)
-    with Store(life.sandbox.azure_state).transaction() as azure:
-        alarms.clear(alarms.rule(azure, name), target)
+    assert (alarm["rule"], alarm["severity"], alarm["target"]) == (name, 1, SECOND)
+    for _ in range(watch.QUIET_CHECKS):
+        look(1.0)
     assert status(code=0)["alarms"] == []
+
+
+def test_every_alarm_reaches_the_same_people(life: Life) -> None:
+    rules = life.azure.of_type(*alarms.RULES)
+    (group,) = life.azure.of_type("monitor:ActionGroup")
+    assert {rule.name for rule in rules} == {life.plan().names.alert(alert.name) for alert in alert_rules.alerts()}
+    assert {group_id for rule in rules for group_id in alarms.told(rule)} == {group.id}
+    assert all(alarms.told(rule) for rule in rules)

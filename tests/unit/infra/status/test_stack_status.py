@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,67 +12,13 @@ from typer.testing import CliRunner, Result
 
 from infra import program
 from infra.cli.main import app
-from infra.operations import api_versions, arm, arm_ids
-from infra.targets.azure import artifacts
+from infra.operations import api_versions, arm
 from simulator.azure import alarms
-from simulator.azure.arm import serve
-from simulator.azure.sdk.paths import SUBSCRIPTION
-from simulator.azure.state.store import Resource, State, Store
+from simulator.azure.state.store import Store
 from tests.unit.builders import plan
-from tests.unit.infra.test_arm import running
+from tests.unit.infra.status.arranged import FIRST, GATEWAY, PLAN, POOL, RULE, SECOND, VMS, applied, pooled, put
 
-PLAN = plan()
-FIRST, SECOND = (node.name for node in PLAN.nodes)
-VMS = {name: arm_ids.vm(PLAN, SUBSCRIPTION, name) for name in (FIRST, SECOND)}
-GATEWAY = arm_ids.gateway(PLAN, SUBSCRIPTION)
-(POOL,) = PLAN.gateway.pools
-COMMAND = "azure-native:compute:VirtualMachineRunCommandByVirtualMachine"
-RULE = f"{arm_ids.group(PLAN, SUBSCRIPTION)}/providers/Microsoft.Insights/scheduledQueryRules"
 OLD = "0" * 64
-
-
-@pytest.fixture(scope="module")
-def wanted() -> str:
-    return artifacts.make(PLAN).bundle.digest
-
-
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: str) -> Iterator[Store]:
-    """The dev stack, as it is after an `up` that went well."""
-    azure = Store(tmp_path / "azure.json")
-    with azure.transaction() as state:
-        for number, (name, vm) in enumerate(VMS.items()):
-            image = {"imageReference": {"version": "24.04.2026"}}
-            put(state, vm, "compute:VirtualMachine", provisioningState="Succeeded", storageProfile=image)
-            minute = f"2026-11-29T12:{number:02}"
-            applied(state, name, wanted, startTime=f"{minute}:01Z", endTime=f"{minute}:59Z")
-        put(state, GATEWAY, "apimanagement:ApiManagementService")
-        pooled(state, *(member.id for member in POOL.members))
-    monkeypatch.setenv("ARM_SUBSCRIPTION_ID", SUBSCRIPTION)
-    with running(serve(azure, page=1)) as endpoint:
-        monkeypatch.setenv(arm.ENDPOINT_VARIABLE, endpoint)
-        yield azure
-
-
-def put(state: State, resource_id: str, kind: str, **properties: Any) -> None:
-    state.put(Resource(resource_id, f"azure-native:{kind}", properties, location="eastus2"))
-
-
-def applied(state: State, node: str, bundle: str, **view: Any) -> None:
-    """A node's last apply."""
-    put(
-        state,
-        f"{VMS[node]}/runCommands/huddle-apply",
-        "compute:VirtualMachineRunCommandByVirtualMachine",
-        tags={"bundle": bundle},
-        parameters=[{"name": "HUDDLE_ATTEMPT", "value": "3"}],
-        instanceView={"executionState": "Succeeded", "exitCode": 0, "output": "", "error": "", **view},
-    )
-
-
-def pooled(state: State, *backends: str) -> None:
-    services = [{"id": f"{GATEWAY}/backends/{backend}"} for backend in backends]
-    put(state, f"{GATEWAY}/backends/{POOL.id}", "apimanagement:Backend", pool={"services": services})
 
 
 def ask(*words: str) -> Result:

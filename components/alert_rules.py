@@ -3,31 +3,75 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from string import Template
-from typing import Any
+from typing import Any, Self
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from components import queries
 from huddle import data_file
+from plan.azure.gateway_model import BackendPlan, GatewayPlan
 
 _ALERTS = Path(__file__).with_name("alerts.yaml")
 _WORKBOOK = Path(__file__).with_name("workbook.json")
+OPERATION_SEVERITY = 4
+
+
+class Metric(BaseModel):
+    """A platform metric of a VM, whose average must not be below a number."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    below: int
 
 
 class Alert(BaseModel):
-    """One question that is asked again and again; rows in its answer mean that something is wrong."""
+    """One thing that is watched: the answer of a query, a metric of the nodes, or an operation on them."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = ""
     """The row's key in the file."""
-    query: str
-    severity: int
-    minutes: int
+    query: str | None = None
+    """Asked again and again; rows in its answer mean that something is wrong."""
+    metric: Metric | None = None
+    operation: str | None = None
+    """Of the activity log; each one that fails is told."""
+    severity: int = Field(ge=0, le=4)
+    minutes: int = Field(0, ge=0)
+    """What is looked at; of no meaning for an operation."""
     description: str
+
+    @model_validator(mode="after")
+    def _watches_one_thing(self) -> Self:
+        """Azure itself gives alerts on its activity log their severity."""
+        if sum(one is not None for one in (self.query, self.metric, self.operation)) != 1:
+            raise ValueError("needs one of query, metric and operation")
+        if self.operation is not None and (self.severity != OPERATION_SEVERITY or self.minutes):
+            raise ValueError(f"an operation has severity {OPERATION_SEVERITY} and no minutes")
+        if self.operation is None and not self.minutes:
+            raise ValueError("needs minutes")
+        return self
+
+
+def peers(gateway: GatewayPlan) -> Mapping[str, str]:
+    """Nodes that should get as many requests as another one, by `address:port`, each with a name of its equals.
+
+    Equal are nodes of the same pools, with the same priority and weight in each. A drained one is in none.
+    """
+    places: dict[BackendPlan, list[str]] = {}
+    for pool in gateway.pools:
+        for member in pool.members:
+            plain = next(one for one in gateway.backends if one.id == member.id)
+            places.setdefault(plain, []).append(f"{pool.id}/{member.priority}/{member.weight}")
+    named = {urlsplit(backend.url).netloc: " ".join(sorted(each)) for backend, each in places.items()}
+    count = Counter(named.values())
+    return {node: name for node, name in named.items() if count[name] > 1}
 
 
 def workbook(title: str) -> str:

@@ -18,6 +18,7 @@ from huddle.errors import Fault, HuddleError, InputError
 from infra import program, targets
 from infra.cli import edge, leftovers, nodes, proof
 from infra.cli import gateway as gateway_cli
+from infra.cli import status as status_cli
 from plan import stack_file
 
 app = typer.Typer(
@@ -34,6 +35,7 @@ app.command()(leftovers.leaks)
 app.command()(leftovers.purge)
 app.command()(nodes.start)
 app.command()(proof.prove)
+app.command()(status_cli.status)
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 EXIT_INTERRUPTED = 130

@@ -1,5 +1,6 @@
 """The versions of Azure's APIs that commands ask for: those of the program's resources, or stable ones."""
 
+ALERTS = "2019-03-01"
 AUTHORIZATION = "2022-04-01"
 COMPUTE = "2024-11-01"
 GATEWAY = "2024-05-01"

@@ -53,13 +53,15 @@ class Arm:
         """Whether what answers is on loopback, and so not Azure."""
         return self._token is None
 
-    def list(self, resource_id: str, api_version: str, **query: str) -> Iterator[Mapping[str, Any]]:
-        """Every item of a list, page after page; `query` without the dollars of its names.
+    def list(
+        self, resource_id: str, api_version: str, *, plain: Mapping[str, str] = MappingProxyType({}), **query: str
+    ) -> Iterator[Mapping[str, Any]]:
+        """Every item of a list, page after page; `query` without the dollars of its names, `plain` has none.
 
         Raises:
             ArmError: Azure refused or did not answer.
         """
-        url: str | None = _url(resource_id, api_version, query)
+        url: str | None = _url(resource_id, api_version, query, plain)
         while url:
             page = self._ask("GET", url)
             yield from page.get("value") or []
@@ -143,8 +145,10 @@ class Arm:
         return answer
 
 
-def _url(resource_id: str, api_version: str, query: Mapping[str, str]) -> str:
-    words = {"api-version": api_version, **{f"${name}": value for name, value in query.items()}}
+def _url(
+    resource_id: str, api_version: str, query: Mapping[str, str], plain: Mapping[str, str] = MappingProxyType({})
+) -> str:
+    words = {"api-version": api_version, **plain, **{f"${name}": value for name, value in query.items()}}
     return f"{resource_id}?{urlencode(words, safe='$', quote_via=quote)}"
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from infra.operations import api_versions
 from infra.operations.arm import Arm, ArmError, NotThereError
@@ -34,8 +35,12 @@ def state(arm: Arm, vm_id: str) -> str:
     Raises:
         ArmError: Azure refused or did not answer.
     """
-    statuses = arm.get(f"{vm_id}/instanceView", api_versions.COMPUTE).get("statuses") or []
-    codes = [str(status.get("code")) for status in statuses]
+    return state_in(arm.get(f"{vm_id}/instanceView", api_versions.COMPUTE))
+
+
+def state_in(view: Mapping[str, Any]) -> str:
+    """The same from a VM's instance view."""
+    codes = [str(status.get("code")) for status in view.get("statuses") or []]
     return next((code.partition("/")[2] for code in codes if code.startswith("PowerState/")), "unknown")
 
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from gateway_policies.entities import Entity
 from huddle.errors import HuddleError
-from infra.operations import api_versions, arm_subscription
+from infra.operations import api_versions, arm_ids, arm_subscription
 from infra.operations.arm import Arm
 from infra.proof import trial
 from infra.proof.answers import SMALLEST_H100
@@ -32,10 +32,8 @@ def evidence(
 ) -> Evidence:
     """Ask Azure for everything; what it refuses is a reason, not an end."""
     root = f"/subscriptions/{subscription}"
-    group = f"{root}/resourceGroups/{plan.names.resource_group}/providers"
-    vm = f"{group}/Microsoft.Compute/virtualMachines/{plan.head.name}"
-    existing = plan.gateway.existing
-    gateway = existing.id if existing else f"{group}/Microsoft.ApiManagement/service/{plan.gateway.name}"
+    group = f"{arm_ids.group(plan, subscription)}/providers"
+    vm, gateway = arm_ids.vm(plan, subscription, plan.head.name), arm_ids.gateway(plan, subscription)
     by_command = plan.access.delivery is Delivery.RUN_COMMAND
     without = Unread("this stack delivers over SSH")
     return Evidence(

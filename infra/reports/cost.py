@@ -177,8 +177,8 @@ def _network(plan: AzurePlan, prices: Prices) -> Iterator[Item]:
 def _by_use(plan: AzurePlan) -> Iterator[Item]:
     cap = plan.monitoring.daily_cap_gb
     yield Item("Log Analytics", f"at most {cap:g} GB a day", None, "billed by ingestion; not verified")
-    if plan.gateway.existing is None:
-        yield Item("Alert rules", "log queries every 5 minutes", None, "no verified price")
+    asked = "" if plan.gateway.existing else "log queries every 5 minutes, "
+    yield Item("Alert rules", f"{asked}a metric of each VM", None, "no verified price")
     yield Item("Key Vault, DNS, traffic", "by use", None, "billed by use")
 
 

@@ -1,7 +1,8 @@
 """`python -m simulator.azure.arm`: a stand-in for Azure Resource Manager's HTTP api, over the simulated subscription.
 
 Only what `infra` asks for: a service's products and subscriptions, their keys, regenerating a key; private DNS zones
-and their links; what `arm_subscription.py` lists and purges; what `arm_power.py` starts; what `arm_resources.py` shows.
+and their links; what `arm_subscription.py` lists and purges; what `arm_power.py` starts; what `arm_resources.py` shows;
+alerts that fired (`alarms.py`).
 Anything else is 404 with a text that says so. It listens on loopback and checks no token: none is ever sent there.
 """
 
@@ -16,9 +17,9 @@ from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import MappingProxyType
 from typing import Any, Final
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit
 
-from simulator.azure import arm_power, arm_resources, arm_subscription
+from simulator.azure import alarms, arm_power, arm_resources, arm_subscription
 from simulator.azure.arm_power import ASYNC_HEADER
 from simulator.azure.cloud.functions import subscription_keys
 from simulator.azure.errors import SIMULATED, ArmError
@@ -42,6 +43,7 @@ _COLLECTIONS: Final = {
         (rf"(?P<inside>{_IN_GROUP}/{_ZONES}/[^/]+)/virtualNetworkLinks", "privatedns:VirtualNetworkLink"),
     )
 }
+_ALERTS: Final = re.compile(r"/subscriptions/[^/]+/providers/Microsoft\.AlertsManagement/alerts", re.IGNORECASE)
 _ACTION: Final = re.compile(
     rf"(?P<id>{_SERVICE}/subscriptions/[^/]+)/(?P<action>listSecrets|regenerate(?P<which>Primary|Secondary)Key)",
     re.IGNORECASE,
@@ -55,12 +57,16 @@ class ArmApi:
         self._store, self._page = store, page
 
     def answer(
-        self, method: str, path: str, skip: int = 0, *, expand: str = "", body: Mapping[str, Any] = MappingProxyType({})
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] = MappingProxyType({}),
+        body: Mapping[str, Any] = MappingProxyType({}),
     ) -> tuple[int, dict[str, Any]]:
         """One request."""
         try:
-            if method == "GET" and (listed := self._listed(path)) is not None:
-                return 200, self._page_of(listed, path, skip)
+            if method == "GET" and (listed := self._listed(path, query)) is not None:
+                return 200, self._page_of(listed, path, query)
             if method == "POST" and (found := _ACTION.fullmatch(path)):
                 if found["which"] is None:
                     return 200, self._keys(found["id"])
@@ -69,22 +75,28 @@ class ArmApi:
                 for answered in (arm_power.answer, arm_subscription.answer):
                     if (said := answered(state, method, path)) is not None:
                         return said
-                if (said := arm_resources.answer(state, method, path, body, expand=expand)) is not None:
+                if (
+                    said := arm_resources.answer(state, method, path, body, expand=query.get("$expand", ""))
+                ) is not None:
                     return said
         except ArmError as error:
             return error.status, {"error": {"code": error.code, "message": f"{SIMULATED} {error.message}"}}
         return 404, {"error": {"code": "NotImitated", "message": f"{SIMULATED} {method} {path} is not imitated"}}
 
-    def _listed(self, path: str) -> list[dict[str, Any]] | None:
+    def _listed(self, path: str, query: Mapping[str, str]) -> list[dict[str, Any]] | None:
         with self._store.reading() as state:
+            if _ALERTS.fullmatch(path):
+                return list(alarms.listed(state, query))
             for pattern, key in _COLLECTIONS.items():
                 if found := pattern.fullmatch(path):
                     return _inside(state, found["inside"], key)
             return arm_subscription.items(state, path)
 
-    def _page_of(self, items: list[dict[str, Any]], path: str, skip: int) -> dict[str, Any]:
+    def _page_of(self, items: list[dict[str, Any]], path: str, query: Mapping[str, str]) -> dict[str, Any]:
+        skip = int(query.get("$skip", 0))
         page = items[skip : skip + self._page]
-        rest = {"nextLink": f"{path}?$skip={skip + self._page}"} if len(items) > skip + self._page else {}
+        more = urlencode({**query, "$skip": skip + self._page}, safe="$")
+        rest = {"nextLink": f"{path}?{more}"} if len(items) > skip + self._page else {}
         return {"value": page, "count": len(items), **rest}
 
     def _keys(self, resource_id: str) -> dict[str, Any]:
@@ -120,13 +132,7 @@ def serve(store: Store, port: int = 0, page: int = PAGE) -> ThreadingHTTPServer:
             url = urlsplit(self.path)
             asked = {name: values[0] for name, values in parse_qs(url.query).items()}
             sent = self.rfile.read(int(self.headers["Content-Length"] or 0))
-            status, body = api.answer(
-                self.command,
-                url.path,
-                int(asked.get("$skip", 0)),
-                expand=asked.get("$expand", ""),
-                body=json.loads(sent or b"{}"),
-            )
+            status, body = api.answer(self.command, url.path, asked, json.loads(sent or b"{}"))
             content = b"" if status in (202, 204) else json.dumps(body).encode()
             self.send_response(status)
             if operation := body.get(ASYNC_HEADER):

@@ -58,7 +58,8 @@ def shown(item: Resource, *, view: bool = False) -> dict[str, Any]:
         for key, value in item.properties.items()
         if key not in hidden and not (isinstance(value, dict) and MARK in value)
     }
-    return {"id": item.id, "name": item.name, "properties": visible}
+    tags = visible.pop("tags", None)
+    return {"id": item.id, "name": item.name, **({"tags": tags} if tags else {}), "properties": visible}
 
 
 def _put(state: State, path: str, vm_id: str, name: str, body: Mapping[str, Any]) -> dict[str, Any]:

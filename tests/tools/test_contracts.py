@@ -44,6 +44,17 @@ TYPES: list[dict[str, Any]] = [
     FLAG,
     {"$type": "ResourceType", "name": "Example.Made/things@2024-01-01", "body": ref(11)},
     {"$type": "ResourceType", "name": "Example.Made/unused@2024-01-01", "body": ref(12)},
+    thing("Round", kind=one(3, 1), radius=one(2, 1)),
+    thing("Flat", kind=one(4, 1)),
+    {
+        "$type": "DiscriminatedObjectType",
+        "name": "Form",
+        "discriminator": "kind",
+        "baseProperties": {"label": one(0, 1)},
+        "elements": {"Small": ref(16), "Large": ref(17)},
+    },
+    thing("Example.Made/forms", name=one(1, 9), form=one(18, 1)),
+    {"$type": "ResourceType", "name": "Example.Made/forms@2024-01-01", "body": ref(19)},
 ]
 SIZE = {"is": "choice", "values": ["Small", "Large"], "required": True}
 PART = {"size": SIZE, "inner": {"is": "object", "name": "Part"}}
@@ -187,10 +198,23 @@ def test_a_form_that_is_not_known_stops_the_tool_and_changes_nothing(
     assert {path: path.read_bytes() for path in shapes.DATA.iterdir()} == before
 
 
+def test_one_of_several_objects_becomes_variants_with_what_all_have(checkout: Path) -> None:
+    (made,) = arm.distil(checkout, ["Example.Made/forms@2024-01-01"]).values()
+    assert made["Example.Made/forms"]["properties"]["form"] == {
+        "is": "variant",
+        "by": "kind",
+        "variants": {"Small": "Round", "Large": "Flat"},
+        "required": True,
+    }
+    assert set(made["Round"]["properties"]) == {"kind", "label", "radius"}
+    assert set(made["Flat"]["properties"]) == {"kind", "label"}
+    assert made["Flat"]["properties"]["label"] == {"is": "text", "required": True}
+
+
 def test_a_new_kind_of_type_is_not_guessed(checkout: Path) -> None:
     path = next(checkout.glob("generated/*/*/*/types.json"))
-    path.write_text(json.dumps([*TYPES[:13], {"$type": "DiscriminatedObjectType"}, *TYPES[14:]]))
-    with pytest.raises(arm.UnknownFormError, match="#/13 is a DiscriminatedObjectType"):
+    path.write_text(json.dumps([*TYPES[:13], {"$type": "FunctionType"}, *TYPES[14:]]))
+    with pytest.raises(arm.UnknownFormError, match="#/13 is a FunctionType"):
         arm.distil(checkout, ["Example.Made/things@2024-01-01"])
 
 

@@ -84,6 +84,8 @@ class _Source:
                 return {"is": "map", "of": self.shape(entry["additionalProperties"])}
             case "ObjectType":
                 return {"is": "object", "name": self._named(number, entry)}
+            case "DiscriminatedObjectType":
+                return {"is": "variant", "by": entry["discriminator"], "variants": self._variants(entry)}
             case other:
                 raise UnknownFormError(f"#/{number} is a {other}")
 
@@ -94,6 +96,15 @@ class _Source:
         if others - {"StringType"}:
             raise UnknownFormError(f"a choice has {', '.join(sorted(others))}")
         return {"is": "choice", "values": values, **({"open": True} if others else {})}
+
+    def _variants(self, entry: Mapping[str, Any]) -> dict[str, str]:
+        """The object for each value of the property that tells them apart, with what all of them have."""
+        made = {}
+        for value, reference in sorted(entry["elements"].items()):
+            one = self.entries[_number(reference)]
+            whole = {**one, "properties": {**entry["baseProperties"], **one["properties"]}}
+            made[value] = self._named(_number(reference), whole)
+        return made
 
     def _named(self, number: int, entry: Mapping[str, Any]) -> str:
         """The object's name; another one of the same name gets a number. Entered before its parts: they may name it."""

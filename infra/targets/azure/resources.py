@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pulumi
 from pulumi_azure_native import authorization, resources
 
-from components import deletion
+from components import alert_rules, deletion
 from components.access import Bastion, BastionArgs
 from components.alerts import Alerts, AlertsArgs
 from components.gateway import Gateway, GatewayArgs
@@ -59,7 +59,7 @@ def deploy(plan: AzurePlan) -> None:
     nodes = _nodes(plan, base, made, turns)
     gateway = _gateway(plan, base, turns)
     _subscription_keys(plan, base, gateway)
-    _alerts(plan, base)
+    _alerts(plan, base, nodes)
     for key, value in stack_outputs(plan, gateway, nodes, made.bundle.digest, base.network.nat_address).items():
         pulumi.export(key, value)
 
@@ -208,13 +208,15 @@ def _subscription_keys(plan: AzurePlan, base: _Base, gateway: Gateway) -> None:
         )
 
 
-def _alerts(plan: AzurePlan, base: _Base) -> None:
+def _alerts(plan: AzurePlan, base: _Base, nodes: Sequence[Delivered]) -> None:
     """The logs of an existing gateway go to its owner's workspace, so alerts cannot query them."""
     Alerts(
         "watch",
         AlertsArgs(
             scope=base.scope,
             workspace_id=base.monitoring.workspace_id,
+            vm_ids=[node.vm_id for node in nodes],
+            peers=alert_rules.peers(plan.gateway),
             emails=plan.monitoring.alert_emails,
             gateway_logs=plan.gateway.existing is None,
         ),

@@ -24,6 +24,7 @@ _RENAMED: Final = {
     "iPAddressOrRange": "value",
     "networkRuleSet": "networkAcls",
     "notBefore": "nbf",
+    "odataType": "odata.type",
     "soapApiType": "apiType",
     "translateRequiredQueryParametersConduct": "translateRequiredQueryParameters",
     "virtualNetworkResourceId": "id",
@@ -66,10 +67,15 @@ def place_of(contract: Contract, shape: ObjectShape, key: str) -> Place | None:
         Place(name, one, is_inner)
         for properties, is_inner in levels
         for name, one in properties.items()
-        if name == _RENAMED.get(key) or _folded(key) == _folded(name)
+        if _is(key, name)
     ]
     # The renamed first: `apiType` is `type`, and something else is called `apiType`.
     return min(found, key=lambda place: (place.shape.read_only, place.name != _RENAMED.get(key)), default=None)
+
+
+def _is(key: str, name: str) -> bool:
+    """Whether an SDK's name means a name of the body."""
+    return name == _RENAMED.get(key) or _folded(key) == _folded(name)
 
 
 def _folded(name: str) -> str:
@@ -80,6 +86,9 @@ def _folded(name: str) -> str:
 def _value(contract: Contract, shape: Shape, value: Any) -> Any:
     if shape.kind == "object" and isinstance(value, Mapping):
         return _object(contract, contract.shapes[shape.name], value)
+    if shape.kind == "variant" and isinstance(value, Mapping):
+        found = shape.variants.get(str(next((one for key, one in value.items() if _is(key, shape.by)), "")))
+        return _object(contract, contract.shapes[found], value) if found else dict(value)
     if shape.kind == "list" and shape.of and isinstance(value, list):
         return [_value(contract, shape.of, item) for item in value]
     if shape.kind == "map" and shape.of and isinstance(value, Mapping):

@@ -20,6 +20,7 @@ _PYTHON: Final[dict[str, tuple[tuple[type, ...], str]]] = {
     "list": ((list,), "a list"),
     "map": ((Mapping,), "an object"),
     "object": ((Mapping,), "an object"),
+    "variant": ((Mapping,), "an object"),
 }
 _SHOWN: Final = 12
 """Allowed values in a sentence."""
@@ -82,6 +83,8 @@ def _value(contract: Contract, shape: Shape, path: str, value: Any) -> Iterator[
     match shape.kind:
         case "object":
             yield from _object(contract, contract.shapes[shape.name], path, value)
+        case "variant":
+            yield from _variant(contract, shape, path, value)
         case "list":
             yield from _size(shape, path, len(value), "entries")
             for index, item in enumerate(value):
@@ -99,6 +102,16 @@ def _value(contract: Contract, shape: Shape, path: str, value: Any) -> Iterator[
         case "number":
             if (shape.min is not None and value < shape.min) or (shape.max is not None and value > shape.max):
                 yield Fault(path, Kind.RANGE, f"is {value}; allowed: {_limits(shape)}")
+
+
+def _variant(contract: Contract, shape: Shape, path: str, value: Mapping[str, Any]) -> Iterator[Fault]:
+    which, place = value.get(shape.by), _inside(path, shape.by)
+    if which is None:
+        yield Fault(place, Kind.MISSING, "is required and missing")
+    elif which not in shape.variants:
+        yield Fault(place, Kind.VALUE, f"has the value '{which}'; allowed: {_listed(tuple(shape.variants))}", which)
+    else:
+        yield from _object(contract, contract.shapes[shape.variants[which]], path, value)
 
 
 def _fits(shape: Shape, value: object) -> bool:

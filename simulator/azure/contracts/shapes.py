@@ -17,11 +17,16 @@ DATA: Final = _FOLDER / "data"
 
 
 class Shape(BaseModel):
-    """What one value may be. `min` and `max` are a text's or list's length, or a number's range."""
+    """What one value may be. `min` and `max` are a text's or list's length, or a number's range.
+
+    A `variant` is one of several objects: the property `by` tells which, and `variants` names each by its value.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    kind: Literal["any", "choice", "flag", "list", "map", "number", "object", "text"] = Field("any", alias="is")
+    kind: Literal["any", "choice", "flag", "list", "map", "number", "object", "text", "variant"] = Field(
+        "any", alias="is"
+    )
     required: bool = False
     read_only: bool = False
     min: int | None = None
@@ -31,6 +36,8 @@ class Shape(BaseModel):
     open: bool = False
     of: Shape | None = None
     name: str = ""
+    by: str = ""
+    variants: dict[str, str] = Field(default_factory=dict)
 
 
 class ObjectShape(BaseModel):

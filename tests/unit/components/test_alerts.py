@@ -6,9 +6,10 @@ from functools import cache
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from components import queries
-from components.alert_rules import alerts, workbook
+from components.alert_rules import Alert, alerts, peers, workbook
 from components.alerts import Alerts, AlertsArgs, window
 from gateway_policies.entities import Entity
 from infra.reports import openapi_doc
@@ -16,14 +17,18 @@ from tests.unit.builders import arm_id, plan, scope
 from tests.unit.recording import Recording, run_program
 
 RULE, GROUP, WORKBOOK = "monitor:ScheduledQueryRule", "monitor:ActionGroup", "applicationinsights:Workbook"
+METRIC, ACTIVITY = "monitor:MetricAlert", "monitor:ActivityLogAlert"
 WORKSPACE = arm_id("Microsoft.OperationalInsights/workspaces", "logs")
+VMS = (arm_id("Microsoft.Compute/virtualMachines", "vm-1"), arm_id("Microsoft.Compute/virtualMachines", "vm-2"))
+
+
+def args(emails: tuple[str, ...], gateway_logs: bool) -> AlertsArgs:
+    return AlertsArgs(scope(plan()), WORKSPACE, VMS, peers(plan().gateway), emails, gateway_logs)
 
 
 @cache
 def build(preview: bool = False, emails: tuple[str, ...] = ("a@b.example",), gateway_logs: bool = True) -> Recording:
-    return run_program(
-        lambda: Alerts("watch", AlertsArgs(scope(plan()), WORKSPACE, emails, gateway_logs)) and None, preview=preview
-    )
+    return run_program(lambda: Alerts("watch", args(emails, gateway_logs)) and None, preview=preview)
 
 
 def items() -> dict[str, Any]:
@@ -55,14 +60,15 @@ def test_a_window_is_written_as_azure_gives_it_back(minutes: int, written: str) 
     assert window(minutes) == written
 
 
-def test_every_alert_asks_a_query_and_fires_on_the_first_row(preview: bool) -> None:
+def test_every_alert_of_the_logs_asks_a_query_and_fires_on_the_first_row(preview: bool) -> None:
     recording = build(preview)
     rules = {rule["ruleName"]: rule for rule in recording.of(RULE)}
-    assert set(rules) == {f"huddleai-dev-{alert.name}" for alert in alerts()}
-    for alert in alerts():
+    asked = [alert for alert in alerts() if alert.query is not None]
+    assert set(rules) == {f"huddleai-dev-{alert.name}" for alert in asked}
+    for alert in asked:
         rule = rules[f"huddleai-dev-{alert.name}"]
         (condition,) = rule["criteria.allOf"]
-        assert condition["query"] == queries.query(alert.query)
+        assert condition["query"] == queries.of_nodes(str(alert.query), peers(plan().gateway))
         assert (condition["timeAggregation"], condition["operator"], condition["threshold"]) == (
             "Count",
             "GreaterThan",
@@ -71,6 +77,41 @@ def test_every_alert_asks_a_query_and_fires_on_the_first_row(preview: bool) -> N
         assert rule["windowSize"] == window(alert.minutes)
         assert rule["severity"] == alert.severity
         assert rule["scopes"] == [WORKSPACE]
+
+
+def test_the_nodes_in_a_query_are_the_plans() -> None:
+    text = queries.of_nodes("alert_node_out_of_pool", {"10.9.8.7:8000": "a", "10.9.8.6:8000": "a"})
+    assert '["10.9.8.7:8000", "a", "10.9.8.6:8000", "a"];' in text
+    assert "10.0.0.4" not in text
+    assert [name for name in queries.names() if queries.asks_for_nodes(name)] == ["alert_node_out_of_pool"]
+
+
+def test_a_node_without_an_equal_is_not_compared() -> None:
+    alone = AlertsArgs(scope(plan()), WORKSPACE, VMS, {}, (), gateway_logs=True)
+    recording = run_program(lambda: Alerts("watch", alone) and None, preview=False)
+    assert "huddleai-dev-node-out-of-pool" not in {rule["ruleName"] for rule in recording.of(RULE)}
+
+
+def test_one_metric_of_every_vm_is_watched(preview: bool) -> None:
+    rule = build(preview).one(METRIC)
+    assert (rule["scopes"], rule["targetResourceType"]) == (list(VMS), "Microsoft.Compute/virtualMachines")
+    assert (rule["targetResourceRegion"], rule["location"]) == (plan().location, "global")
+    (condition,) = rule["criteria.allOf"]
+    assert (condition["metricName"], condition["operator"], condition["threshold"]) == (
+        "VmAvailabilityMetric",
+        "LessThan",
+        1,
+    )
+
+
+def test_failed_run_commands_of_every_vm_are_watched(preview: bool) -> None:
+    rule = build(preview).one(ACTIVITY)
+    assert (rule["scopes"], rule["location"]) == (list(VMS), "global")
+    assert {one["field"]: one["equals"] for one in rule["condition.allOf"]} == {
+        "category": "Administrative",
+        "operationName": "Microsoft.Compute/virtualMachines/runCommands/write",
+        "status": "Failed",
+    }
 
 
 def test_people_are_told_where_the_stack_names_some() -> None:
@@ -86,12 +127,29 @@ def test_without_addresses_alerts_show_in_the_portal_only() -> None:
     recording = build(emails=())
     assert recording.of(GROUP) == []
     assert all(rule["actions"] is None for rule in recording.of(RULE))
+    assert recording.one(METRIC)["actions"] == recording.one(ACTIVITY)["actions.actionGroups"] == []
 
 
 def test_without_the_gateways_logs_there_is_nothing_to_ask() -> None:
     recording = build(gateway_logs=False)
-    assert recording.of(RULE) == recording.of(GROUP) == []
-    assert len(recording.of(WORKBOOK)) == 1
+    assert recording.of(RULE) == []
+    assert len(recording.of(WORKBOOK)) == len(recording.of(METRIC)) == len(recording.of(GROUP)) == 1
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ({"query": "latency", "metric": {"name": "x", "below": 1}, "severity": 1, "minutes": 5}, "needs one of query"),
+        ({"severity": 1, "minutes": 5}, "needs one of query"),
+        ({"operation": "x/write", "severity": 1}, "an operation has severity 4 and no minutes"),
+        ({"operation": "x/write", "severity": 4, "minutes": 5}, "an operation has severity 4 and no minutes"),
+        ({"query": "latency", "severity": 1}, "needs minutes"),
+        ({"query": "latency", "severity": 5, "minutes": 5}, "less than or equal to 4"),
+    ],
+)
+def test_a_row_that_azure_would_not_take_is_refused(row: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValidationError, match=says):
+        Alert.model_validate({"description": "d", **row})
 
 
 @pytest.mark.parametrize("name", queries.names())

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator
 
-from simulator.azure.contracts import body, shapes
+import pytest
+
+from simulator.azure.contracts import body, faults, shapes
 from simulator.azure.contracts.shapes import Contract, ObjectShape, Shape
 from simulator.azure.sdk import schema
 from simulator.azure.sdk.paths import path_of
@@ -99,3 +101,46 @@ def test_a_set_of_ids_becomes_a_mapping() -> None:
 
 def test_what_has_no_place_stays_to_be_refused() -> None:
     assert body_of("compute:Disk", color="red") == {"color": "red"}
+
+
+def metric_alert(**criterion: object) -> dict[str, object]:
+    one = {"criterionType": "StaticThresholdCriterion", "name": "a", "metricName": "m", "timeAggregation": "Average"}
+    several = "Microsoft.Azure.Monitor.MultipleResourceMultipleMetricCriteria"
+    return body_of(
+        "monitor:MetricAlert",
+        location="global",
+        enabled=True,
+        severity=1,
+        scopes=[],
+        evaluationFrequency="PT1M",
+        windowSize="PT5M",
+        criteria={"odataType": several, "allOf": [{**one, "operator": "LessThan", "threshold": 1, **criterion}]},
+    )
+
+
+@pytest.mark.parametrize(
+    ("criterion", "says"),
+    [
+        ({}, None),
+        ({"operator": "Below"}, "'properties.criteria.allOf[0].operator' has the value 'Below'"),
+        ({"threshold": "1"}, "'properties.criteria.allOf[0].threshold' must be a number"),
+        ({"limit": 1}, "'properties.criteria.allOf[0].limit' does not exist"),
+        ({"criterionType": "Guess"}, "'properties.criteria.allOf[0].criterionType' has the value 'Guess'; allowed: "),
+        ({"criterionType": "DynamicThresholdCriterion"}, "'properties.criteria.allOf[0].alertSensitivity' is required"),
+    ],
+)
+def test_one_of_several_objects_is_judged_as_the_one_that_it_says_it_is(
+    criterion: dict[str, object], says: str | None
+) -> None:
+    contract = shapes.contract("monitor:MetricAlert", "2018-03-01")
+    assert contract
+    found = [str(fault) for fault in faults.faults(contract, "a", metric_alert(**criterion))]
+    assert found == [] if says is None else any(one.startswith(says) for one in found)
+
+
+def test_an_object_that_does_not_say_which_one_it_is_is_refused() -> None:
+    contract = shapes.contract("monitor:MetricAlert", "2018-03-01")
+    assert contract
+    whole = {**metric_alert(), "properties": {"criteria": {"allOf": []}}}
+    found = [str(fault) for fault in faults.faults(contract, "a", whole)]
+    assert "'properties.criteria.odata.type' is required and missing" in found

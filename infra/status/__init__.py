@@ -1,0 +1,1 @@
+"""What Azure's control plane says of a stack that is up: read, judged, shown."""

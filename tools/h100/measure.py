@@ -19,7 +19,7 @@ import psutil
 import yaml
 
 from huddle import registry, tiny_model
-from tools.h100 import checks, copies, model_files, service
+from tools.h100 import checks, copies, model_files, service, tuning
 from tools.h100.bench import DIRECTORY, ENGINE, MODEL, OTHER, SECOND, SECOND_DIRECTORY, WRAPPER, Bench
 from tools.h100.service import Program
 
@@ -170,12 +170,17 @@ PHASES = {
     "ray": ray,
     "copies": copies.small,
     "copies-7b": copies.larger,
+    "tune": tuning.small,
+    "tune-7b": tuning.larger,
+    "tuned": tuning.tuned,
 }
 
 
 def prepare(state: Path, device: str) -> None:
-    """Model files and the registry of the second model, once."""
+    """Model files and the registry of the second model, once: `huddle tune` writes into it."""
     store = state / "store"
+    if (state / "models.yaml").exists():
+        return
     if device == "cpu":
         directory = tiny_model.make(store / "tiny")
         (directory / "system_prompt.txt").write_text("You are a tiny model.\n")

@@ -1,4 +1,4 @@
-"""Streams at a steady concurrency (`huddle.tune.load`), and what is told of them here, the wrapper's overhead among it."""
+"""Streams at a steady concurrency, as `huddle tune` makes them, and what is told of them here."""
 
 import re
 import statistics

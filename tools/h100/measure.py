@@ -20,7 +20,18 @@ import yaml
 
 from huddle import registry, tiny_model
 from tools.h100 import checks, copies, model_files, service, tuning
-from tools.h100.bench import DIRECTORY, ENGINE, MODEL, OTHER, SECOND, SECOND_DIRECTORY, WRAPPER, Bench
+from tools.h100.bench import (
+    DIRECTORY,
+    ENGINE,
+    MODEL,
+    OTHER,
+    SECOND,
+    SECOND_DIRECTORY,
+    THIRD,
+    THIRD_DIRECTORY,
+    WRAPPER,
+    Bench,
+)
 from tools.h100.service import Program
 
 
@@ -170,8 +181,7 @@ PHASES = {
     "ray": ray,
     "copies": copies.small,
     "copies-7b": copies.larger,
-    "tune": tuning.small,
-    "tune-7b": tuning.larger,
+    "tune": tuning.tune,
     "tuned": tuning.tuned,
 }
 
@@ -197,9 +207,10 @@ def prepare(state: Path, device: str) -> None:
     if not (store / DIRECTORY / "model.safetensors.index.json").exists():
         model_files.write(store, DIRECTORY, weights=True)
         model_files.write(store, SECOND_DIRECTORY, weights=False)
+        model_files.write(store, THIRD_DIRECTORY, weights=False)
     document = yaml.safe_load(registry.loader.DEFAULT_PATH.read_text())
     entries = {}
-    for name in (MODEL, SECOND):
+    for name in (MODEL, SECOND, THIRD):
         entry = document["models"][name]
         entry["extra-args"] = [*entry.get("extra-args", []), "--load-format", "dummy"]
         entries |= {name: entry, copies.together(name): copies.over_two_gpus(entry)}

@@ -24,9 +24,9 @@ LEVEL = {"streams": 8, "tokens-per-s": 100.0, "ttft-p95-ms": 20.0, "token-p95-ms
 def dry(tmp_path):
     """The command for an H200 and what is said with it; the entry is tuned for what is given."""
 
-    def run(*words, flags=None, here="h200", **conditions) -> tuple[list[str], str]:
+    def run(*words, flags=FLAGS, here="h200", **conditions) -> tuple[list[str], str]:
         where = {**CONDITIONS, **{key.replace("_", "-"): value for key, value in conditions.items()}}
-        tuned = {**where, "flags": flags or FLAGS, "measured": {"tuned": [LEVEL], "untold": [LEVEL]}}
+        tuned = {**where, "flags": flags, "measured": {"tuned": [LEVEL], "untold": [LEVEL]}}
         entry = {"model": "Qwen/Qwen2.5-7B-Instruct", "description": "own", "max-model-len": 4096, "max-num-seqs": 64}
         file = tmp_path / "models.yaml"
         file.write_text(yaml.safe_dump({"models": {"own": {**entry, "tuned": [tuned]}}}))
@@ -47,6 +47,8 @@ def test_used_where_they_were_measured(dry):
     assert {flag: given(argv, f"--{flag}") for flag in FLAGS} == {flag: str(value) for flag, value in FLAGS.items()}
     assert "tuned for chat on h200-sxm with vLLM 0.26.0 (2026-11-29): max-num-batched-tokens 16384, " in said
     assert dry(flags={"enable-prefix-caching": False})[0].count("--no-enable-prefix-caching") == 1
+    argv, said = dry(flags={})
+    assert given(argv, "--max-num-seqs") == "64" and "no flags were faster than those that are chosen untold" in said
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ class Bench:
 
 def go(tmp_path: Path, bench: Bench, plan: Plan, found: Results | None = None) -> Results:
     found = found or Results(conditions={"gpu": "h200-sxm"})
-    assert sweep.run(plan, found, tmp_path / "r.json", bench.measure, lambda _: None)
+    assert sweep.run(plan, found, tmp_path / "r.json", bench.measure, say=lambda _: None)
     return found
 
 
@@ -97,7 +97,7 @@ class TestSweep:
 
         fresh = Results(conditions={"gpu": "h200-sxm"})
         with pytest.raises(KeyboardInterrupt):
-            sweep.run(self.plan, fresh, tmp_path / "r.json", measure, lambda _: None)
+            sweep.run(self.plan, fresh, tmp_path / "r.json", measure, say=lambda _: None)
         kept = results.read(tmp_path / "r.json", {"gpu": "h200-sxm"}, afresh=False)
         assert len(kept.runs) == stop_at
         second = Bench()
@@ -108,7 +108,7 @@ class TestSweep:
 
     def test_ends_before_the_engine_that_would_end_too_late(self, tmp_path):
         bench, found = Bench(), Results(conditions={})
-        assert not sweep.run(self.plan, found, tmp_path / "r.json", bench.measure, lambda _: None, limit_s=30)
+        assert not sweep.run(self.plan, found, tmp_path / "r.json", bench.measure, say=lambda _: None, limit_s=30)
         assert bench.started == [Flags()]
         (verdict,) = report.verdicts(self.plan, found)
         assert (verdict.best, verdict.to_untold, verdict.to_plain) == (Flags(), 1, None)

@@ -27,7 +27,8 @@ def find(
     here = (gpu, vllm, tensor, pipeline)
     for tuned in of_load:
         if (tuned.gpu, tuned.vllm, tuned.tensor_parallel_size, tuned.pipeline_parallel_size) == here:
-            return tuned, f"tuned for {load} on {tuned.place} ({tuned.date}): {tuned.flags}"
+            found = tuned.flags if tuned.flags.words else "no flags were faster than those that are chosen untold"
+            return tuned, f"tuned for {load} on {tuned.place} ({tuned.date}): {found}"
     if not of_load:
         return None, None
     places = " and ".join(dict.fromkeys(tuned.place for tuned in of_load))

@@ -12,11 +12,10 @@ import typer
 
 from huddle import registry
 from huddle.errors import ExitCode, InputError
-from huddle.launch.prepare import Options, preflight, prepare
+from huddle.launch.prepare import Options, Prepared, preflight, prepare
 from huddle.launch.request import COPIES, Device
 from huddle.registry import files
 from huddle.tune import entry, report, results, search, sweep
-from huddle.tune.load import Load
 from huddle.tune.sweep import Node, Plan
 from huddle.tune.workload import WORKLOADS, Workload
 
@@ -94,21 +93,21 @@ def tune(
         compile_cache=own / "compiled",
         shutdown_timeout_s=0,
     )
-    node = Node(asked, prepare(asked, dry=dry_run), Load())
-    served = node.prepared.request.served
-    workloads = _workloads(node, load, streams)
+    prepared = prepare(asked, dry=dry_run)
+    request = prepared.request
+    name = request.served.model.name
+    node = Node(asked, prepared, _workloads(prepared, load, streams))
     knobs = search.knobs(node.untold, os.cpu_count() or 2, fix or ())
-    plan = Plan(workloads, knobs, tolerance / 100, plain)
+    plan = Plan(node.workloads, knobs, tolerance / 100, plain)
     conditions = node.conditions
-    file = results_file or own / f"{served.model.name}-{conditions['gpu']}-vllm-{conditions['vllm']}.json"
+    file = results_file or own / f"{name}-{request.gpu}-vllm-{request.vllm_version}.json"
     found = results.read(file, conditions, afresh=afresh)
     if dry_run:
         _print_plan(node, plan, found, file, as_json=as_json)
         return
-    entry.put(known, served.model.name, None, dry=True)  # before hours are spent
-    preflight(
-        replace(node.prepared, request=replace(node.prepared.request, workspace=str(workspace))), clear_leftovers=False
-    )
+    entry.put(known, name, None, dry=True)  # before hours are spent
+    above = replace(request, workspace=str(workspace))  # our own directory may not be there yet
+    preflight(replace(prepared, request=above), clear_leftovers=False)
     own.mkdir(exist_ok=True)
     try:
         found.write(file)
@@ -118,8 +117,8 @@ def tune(
         ) from None
     try:
         with sweep.stoppable():
-            measured = lambda flags: node.measure(flags, plan.workloads)  # noqa: E731
-            whole = sweep.run(plan, found, file, measured, _log, None if minutes is None else minutes * 60)
+            limit_s = None if minutes is None else minutes * 60
+            whole = sweep.run(plan, found, file, node.measure, say=_log, limit_s=limit_s)
     except KeyboardInterrupt:
         _log(f"stopped; {len(found.runs)} engines are in {file}, and the same command goes on from there")
         raise typer.Exit(ExitCode.FAILED) from None
@@ -128,7 +127,7 @@ def tune(
     verdicts = report.verdicts(plan, found)
     for verdict in verdicts:
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
-        entry.put(registry.load(registry_file), served.model.name, verdict.tuned(conditions, today))
+        entry.put(registry.load(registry_file), name, verdict.tuned(conditions, today))
     if as_json:
         loads = [verdict.data() for verdict in verdicts]
         document = {"conditions": conditions, "whole": whole, "loads": loads, "results": str(file)}
@@ -136,10 +135,10 @@ def tune(
     else:
         for verdict in verdicts:
             typer.echo("\n".join(verdict.lines()))
-        typer.echo(f"written into {known.path}; `huddle launch {model}` uses it on {conditions['gpu']} from now on")
+        typer.echo(f"written into {known.path}; `huddle launch {model}` uses it on {request.gpu} from now on")
 
 
-def _workloads(node: Node, asked: list[registry.Load] | None, streams: str | None) -> tuple[Workload, ...]:
+def _workloads(prepared: Prepared, asked: list[registry.Load] | None, streams: str | None) -> tuple[Workload, ...]:
     """The loads that are asked for, or all that fit.
 
     Raises:
@@ -148,7 +147,7 @@ def _workloads(node: Node, asked: list[registry.Load] | None, streams: str | Non
     words = [word.strip() for word in streams.split(",")] if streams is not None else []
     if not all(word.isascii() and word.isdigit() and 1 <= int(word) <= MOST_STREAMS for word in words):
         raise InputError(f"--streams {streams!r} must be numbers from 1 to {MOST_STREAMS}, such as 8,64")
-    request, fit = node.prepared.request, node.prepared.fit
+    request, fit = prepared.request, prepared.fit
     longest = request.max_model_len or (fit.ask.max_model_len if fit else None)
     found = []
     for name in dict.fromkeys(asked or registry.Load):
@@ -156,7 +155,8 @@ def _workloads(node: Node, asked: list[registry.Load] | None, streams: str | Non
         if longest is None or workload.length <= longest:
             found.append(replace(workload, levels=tuple(map(int, words))) if words else workload)
             continue
-        said = f"the load {name} needs sequences of {workload.length:,} tokens, and {request.served.name!r} has {longest:,}"
+        has = f"{request.served.name!r} has {longest:,}"
+        said = f"the load {name} needs sequences of {workload.length:,} tokens, and {has}"
         if asked:
             raise InputError(f"{said}; tune for another load, or raise max-model-len in the registry")
         _log(f"{said}: left out")
@@ -166,7 +166,7 @@ def _workloads(node: Node, asked: list[registry.Load] | None, streams: str | Non
 
 
 def _print_plan(node: Node, plan: Plan, found: results.Results, file: Path, *, as_json: bool) -> None:
-    each = node.seconds(plan.workloads)
+    each = node.seconds
     left = max(0, plan.most_engines - len(found.runs))
     document: dict[str, Any] = {
         "conditions": node.conditions,

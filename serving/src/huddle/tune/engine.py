@@ -79,7 +79,7 @@ def measure(place: Place, load: Load, wanted: Workload) -> Reading:
         most = max(wanted.levels)
         _level(load, replace(target, max_tokens=16), most, most)  # warm: connections, caches, kernels
         return Reading(
-            levels=tuple(_level(load, target, streams, workload.requests(streams)) for streams in wanted.levels)
+            levels=tuple(_level(load, target, streams, wanted.requests(streams)) for streams in wanted.levels)
         )
     except (EngineFailed, *query.UNREACHABLE) as error:
         return Reading(failed=str(error) or type(error).__name__)

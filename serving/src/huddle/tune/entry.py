@@ -2,7 +2,6 @@
 
 import shutil
 import textwrap
-from pathlib import Path
 from typing import Any
 
 import yaml

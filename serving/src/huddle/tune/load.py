@@ -22,6 +22,7 @@ _END = b"0\r\n\r\n"
 _HEAD_BYTES = 1024
 _ALPHABET = string.ascii_lowercase + 5 * " "
 MOST_PROCESSES = 8
+LEVEL_S = 600.0
 
 
 @dataclass(frozen=True)
@@ -165,7 +166,11 @@ class Load:
     _used: int = field(default=0)
 
     def run(self, target: Target, streams: int, requests: int) -> list[Sample]:
-        """`requests` streams, `streams` at a time."""
+        """`requests` streams, `streams` at a time.
+
+        Raises:
+            TimeoutError: they have not ended after `LEVEL_S`.
+        """
         count = min(self.processes, streams)
         seeds = range(self._used, self._used + requests)
         self._used += requests
@@ -173,4 +178,8 @@ class Load:
             (target, streams // count + (part < streams % count), list(seeds[part::count])) for part in range(count)
         ]
         with multiprocessing.Pool(count, _begin) as pool:
-            return [sample for part in pool.starmap(_one_process, parts, chunksize=1) for sample in part]
+            running = pool.starmap_async(_one_process, parts, chunksize=1)
+            running.wait(LEVEL_S)
+            if not running.ready():
+                raise TimeoutError(f"the answers at {streams} streams had not ended after {LEVEL_S:g} s")
+            return [sample for part in running.get() for sample in part]

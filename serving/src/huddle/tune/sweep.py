@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 
@@ -60,6 +60,7 @@ def run(
     results: Results,
     file: Path,
     measure: Callable[[Flags | None], Run],
+    *,
     say: Callable[[str], None],
     limit_s: float | None = None,
 ) -> bool:
@@ -84,9 +85,8 @@ def run(
         results.write(file)
         for workload, reading in done.readings.items():
             rates = " / ".join(f"{level.tokens_per_s:,.0f}" for level in reading.levels)
-            say(
-                f"  {workload.partition(':')[0]}: {f'skipped: {reading.failed}' if reading.failed else f'{rates} tokens/s'}"
-            )
+            outcome = f"skipped: {reading.failed}" if reading.failed else f"{rates} tokens/s"
+            say(f"  {workload.partition(':')[0]}: {outcome}")
     return True
 
 
@@ -101,7 +101,8 @@ class Node:
 
     options: Options  # as the untold engine is launched
     prepared: Prepared
-    load: Load
+    workloads: tuple[Workload, ...]
+    load: Load = field(default_factory=Load)
 
     @property
     def untold(self) -> dict[str, object]:
@@ -145,27 +146,33 @@ class Node:
         words += [word for store in options.stores for word in ("--store", str(store))]
         return words + flags.words
 
-    def seconds(self, workloads: tuple[Workload, ...]) -> float | None:
+    @property
+    def seconds(self) -> float | None:
         """About how long an engine takes; None without a GPU's data."""
         fit = self.prepared.fit
         if fit is None:
             return None
-        loads = sum(one.seconds(fit.replica, self.prepared.request.front_ends) for one in workloads)
+        loads = sum(one.seconds(fit.replica, self.prepared.request.front_ends) for one in self.workloads)
         return speed.start_s(fit.shape, fit.layout, cold=True) + loads + _AROUND_S
 
-    def measure(self, flags: Flags | None, workloads: tuple[Workload, ...]) -> Run:
+    def measure(self, flags: Flags | None) -> Run:
         """Start an engine, put it under every load, and stop it."""
         request, began = self.prepared.request, time.monotonic()
         backoff.Record(Path(request.workspace) / request.record).clear()  # a candidate that fails delays no other
         engine.settle(self.prepared)
         place = Place(request.port, request.model_path if flags is None else request.served.name)
         env = command.build(request).environment(os.environ) if flags is None else dict(os.environ)
-        log = Path(request.workspace) / "logs" / f"{name(flags).replace(', ', '+').replace(' ', '=')}.log"
+        log = (
+            Path(request.workspace)
+            / "logs"
+            / request.served.model.name
+            / f"{name(flags).replace(', ', '+').replace(' ', '=')}.log"
+        )
         try:
             with engine.running(self.argv(flags), env, log, place, request.ready_timeout_s):
-                readings = {str(one): engine.measure(place, self.load, one) for one in workloads}
+                readings = {str(one): engine.measure(place, self.load, one) for one in self.workloads}
         except EngineFailed as error:
-            readings = {str(one): Reading(failed=str(error)) for one in workloads}
+            readings = {str(one): Reading(failed=str(error)) for one in self.workloads}
         return Run(flags=flags, seconds=round(time.monotonic() - began, 1), readings=readings)
 
 

@@ -13,8 +13,7 @@ from huddle.tune.load import Sample
 
 SHARED_TOKENS = 128
 """What all prompts of a load begin with, as they do behind a wrapper's system prompt: some use for a prefix cache."""
-_ROUNDS = {8: 8, 64: 6}  # requests for each stream, up to so many streams
-_ROUNDS_ABOVE = 4
+_FEW_STREAMS = 8
 
 
 @dataclass(frozen=True)
@@ -25,6 +24,7 @@ class Workload:
     input_tokens: int
     output_tokens: int
     levels: tuple[int, ...]
+    rounds: int
 
     def __str__(self) -> str:
         streams = "/".join(map(str, self.levels))
@@ -35,16 +35,20 @@ class Workload:
         """The longest sequence, with room for a chat template."""
         return self.input_tokens + self.output_tokens + 64
 
+    def requests(self, streams: int) -> int:
+        """How many requests a level has: a few streams need more rounds for the same number of figures."""
+        return streams * self.rounds * (2 if streams <= _FEW_STREAMS else 1)
+
     def seconds(self, replica: Replica, front_ends: int) -> float:
         """About how long it takes."""
         loads = [speed.Load(streams, self.input_tokens, self.output_tokens) for streams in self.levels]
         tokens = self.output_tokens
-        return sum(requests(load.streams) * tokens / replica.served(load, front_ends) for load in loads)
+        return sum(self.requests(load.streams) * tokens / replica.served(load, front_ends) for load in loads)
 
 
 WORKLOADS = {
-    registry.Load.CHAT: Workload(registry.Load.CHAT, 512, 128, (8, 64, 256)),
-    registry.Load.DOCUMENTS: Workload(registry.Load.DOCUMENTS, 8192, 256, (2, 8, 32)),
+    registry.Load.CHAT: Workload(registry.Load.CHAT, 512, 128, (8, 64, 256), 4),
+    registry.Load.DOCUMENTS: Workload(registry.Load.DOCUMENTS, 8192, 256, (2, 8, 32), 2),
 }
 
 
@@ -55,11 +59,6 @@ class Reading(BaseModel):
 
     levels: tuple[Level, ...] = ()
     failed: str | None = None
-
-
-def requests(streams: int) -> int:
-    """How many requests a level has."""
-    return streams * next((rounds for most, rounds in _ROUNDS.items() if streams <= most), _ROUNDS_ABOVE)
 
 
 def level(streams: int, samples: Sequence[Sample]) -> Level:

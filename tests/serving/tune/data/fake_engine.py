@@ -26,8 +26,7 @@ def note(text: str) -> None:
 note(f"pid {os.getpid()}")
 note("argv " + " ".join(words))
 if flag("--kv-cache-dtype") == "fp8" or os.environ.get("BROKEN", "no such flag") in words:
-    print("INFO starting", file=sys.stderr)
-    sys.exit("ValueError: this GPU has no fp8 cache\nRuntimeError: Engine core initialization failed.")
+    sys.exit("INFO starting\nValueError: this GPU has no fp8 cache\nRuntimeError: Engine core initialization failed.")
 pace = {"2048": 1.5, "4096": 1.2, "16384": 0.25}.get(flag("--max-num-batched-tokens") or "", 1.0)
 pace *= {"2": 0.4}.get(flag("--api-server-count") or "", 1.0)
 pace *= 2.0 if "--dtype" not in words else 1.0  # plain

@@ -85,6 +85,16 @@ class TestSweep:
         assert len(bed.engines()) == 1 and bed.registry.read_text() == REGISTRY
 
 
+    def test_an_engine_that_answers_too_little_is_left_out(self, bed):
+        bed.env["SHORT"] = "--api-server-count"
+        few = (*FEW, "--fix", "max-num-batched-tokens", "--fix", "kv-cache-dtype", "--no-plain")
+        code, output = bed.tune(*few).finish()
+        assert code == 0, output
+        assert "not taken: api-server-count 2: 10 of 10 answers failed at 10 streams: 15 tokens: " in output
+        assert "best: untold: 1.00 times the untold tokens/s\n" in output
+        assert registry.load(bed.registry).models["tiny"].tuned[0].flags == Flags()
+
+
 class TestDryRun:
     def test_says_what_and_how_long_and_starts_nothing(self, bed):
         code, output = bed.tune("--dry-run", "--gpu", "h200", device="cuda").finish()

@@ -1,6 +1,7 @@
 """Stands in for vllm where flags are tuned: how fast it answers follows from its flags, so the best ones are known.
 
-Best: --max-num-batched-tokens 16384 with --api-server-count 2. An fp8 cache does not start, nor does what BROKEN names.
+Best: --max-num-batched-tokens 16384 with --api-server-count 2. An fp8 cache does not start, nor does what BROKEN names; what
+SHORT names loses a token of every answer.
 """
 
 import asyncio
@@ -44,7 +45,8 @@ async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 
 async def answer(path: str, body: dict, writer: asyncio.StreamWriter) -> None:
-    usage = {"completion_tokens": body.get("max_tokens"), "prompt_tokens": 0}
+    lost = os.environ.get("SHORT", "no such flag") in words
+    usage = {"completion_tokens": body.get("max_tokens", 0) - lost, "prompt_tokens": 0}
     if path.startswith("/v1/chat"):
         usage["prompt_tokens"] = 10 + len(body["messages"][0]["content"]) // 4
     if not body.get("stream"):

@@ -84,7 +84,6 @@ class TestSweep:
         assert "the engine as `huddle launch` starts it cannot be measured: ValueError: this GPU" in output
         assert len(bed.engines()) == 1 and bed.registry.read_text() == REGISTRY
 
-
     def test_an_engine_that_answers_too_little_is_left_out(self, bed):
         bed.env["SHORT"] = "--api-server-count"
         few = (*FEW, "--fix", "max-num-batched-tokens", "--fix", "kv-cache-dtype", "--no-plain")

@@ -1,7 +1,7 @@
 """Stands in for vllm where flags are tuned: how fast it answers follows from its flags, so the best ones are known.
 
-Best: --max-num-batched-tokens 16384 with --api-server-count 2. An fp8 cache does not start, nor does what BROKEN names; what
-SHORT names loses a token of every answer.
+Best: --max-num-batched-tokens 16384 with --api-server-count 2. An fp8 cache does not start, nor does what BROKEN names.
+What SHORT names loses a token of every answer.
 """
 
 import asyncio

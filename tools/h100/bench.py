@@ -16,6 +16,7 @@ from tools.h100.service import Program, Programs
 
 MODEL, DIRECTORY = "llama-3.2-3b", "Llama-3.2-3B-Instruct"
 SECOND, SECOND_DIRECTORY = "qwen2.5-7b", "Qwen2.5-7B-Instruct"  # not among the models that the planner was fitted on
+THIRD, THIRD_DIRECTORY = "llama-3.1-8b", "Llama-3.1-8B-Instruct"
 ENGINE, WRAPPER, METRICS, OTHER = 5005, 8000, 9400, 5105
 _READY_S = 300
 
@@ -73,7 +74,7 @@ class Bench:
         words += ["--vllm", self.programs.vllm, "--port", str(port)]
         if self.small:
             words += ["--device", "cpu"]
-        if made or self.small or model == SECOND:
+        if made or self.small or model in {SECOND, THIRD}:
             words += ["--registry", str(self.state / "models.yaml")]
         return [*words, *more]
 

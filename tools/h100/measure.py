@@ -19,8 +19,19 @@ import psutil
 import yaml
 
 from huddle import registry, tiny_model
-from tools.h100 import checks, copies, model_files, service
-from tools.h100.bench import DIRECTORY, ENGINE, MODEL, OTHER, SECOND, SECOND_DIRECTORY, WRAPPER, Bench
+from tools.h100 import checks, copies, model_files, service, tuning
+from tools.h100.bench import (
+    DIRECTORY,
+    ENGINE,
+    MODEL,
+    OTHER,
+    SECOND,
+    SECOND_DIRECTORY,
+    THIRD,
+    THIRD_DIRECTORY,
+    WRAPPER,
+    Bench,
+)
 from tools.h100.service import Program
 
 
@@ -170,12 +181,16 @@ PHASES = {
     "ray": ray,
     "copies": copies.small,
     "copies-7b": copies.larger,
+    "tune": tuning.tune,
+    "tuned": tuning.tuned,
 }
 
 
 def prepare(state: Path, device: str) -> None:
-    """Model files and the registry of the second model, once."""
+    """Model files and the registry of the second model, once: `huddle tune` writes into it."""
     store = state / "store"
+    if (state / "models.yaml").exists():
+        return
     if device == "cpu":
         directory = tiny_model.make(store / "tiny")
         (directory / "system_prompt.txt").write_text("You are a tiny model.\n")
@@ -192,9 +207,10 @@ def prepare(state: Path, device: str) -> None:
     if not (store / DIRECTORY / "model.safetensors.index.json").exists():
         model_files.write(store, DIRECTORY, weights=True)
         model_files.write(store, SECOND_DIRECTORY, weights=False)
+        model_files.write(store, THIRD_DIRECTORY, weights=False)
     document = yaml.safe_load(registry.loader.DEFAULT_PATH.read_text())
     entries = {}
-    for name in (MODEL, SECOND):
+    for name in (MODEL, SECOND, THIRD):
         entry = document["models"][name]
         entry["extra-args"] = [*entry.get("extra-args", []), "--load-format", "dummy"]
         entries |= {name: entry, copies.together(name): copies.over_two_gpus(entry)}

@@ -21,6 +21,7 @@ COMMANDS = {
     "models": "huddle.models.cli",
     "plan": "huddle.planner.cli",
     "launch": "huddle.launch.cli",
+    "tune": "huddle.tune.cli",
     "wrapper": "huddle.wrapper.cli",
     "probe": "huddle.probe.cli",
     "status": "huddle.status.cli",

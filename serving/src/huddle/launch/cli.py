@@ -15,8 +15,9 @@ from huddle.errors import ExitCode
 from huddle.launch import backoff, command, drain, supervise
 from huddle.launch.prepare import LaunchError, Options, Prepared, preflight, prepare
 from huddle.launch.request import COPIES, Device, Executor
+from huddle.launch.tuned import TunedFor
 from huddle.planner import speed
-from huddle.registry import files
+from huddle.registry import KvCacheType, files
 
 app = typer.Typer(add_completion=False)
 
@@ -65,6 +66,18 @@ def launch(
         int | None, typer.Option(min=16, help="Longest sequence, tokens; default: the registry's.")
     ] = None,
     max_num_seqs: Annotated[int | None, typer.Option(min=1, help="Sequences at once; default: the registry's.")] = None,
+    max_num_batched_tokens: Annotated[int | None, typer.Option(min=16, help="Tokens of one step.")] = None,
+    kv_cache_dtype: Annotated[KvCacheType | None, typer.Option(help="Type of the KV cache.")] = None,
+    enable_prefix_caching: Annotated[
+        bool | None,
+        typer.Option("--enable-prefix-caching/--no-enable-prefix-caching", help="Keep prompts' starts."),
+    ] = None,
+    load: Annotated[
+        TunedFor, typer.Option(envvar="HUDDLE_LOAD", help="The load whose tuned flags are used, where they hold here.")
+    ] = TunedFor.CHAT,
+    compile_cache: Annotated[
+        Path | None, typer.Option(help="Where compiled code is kept; default: in the workspace, for just this engine.")
+    ] = None,
     gpu_memory_utilization: Annotated[
         float | None,
         typer.Option(min=0.01, max=0.98, help="Share of GPU memory; default: the registry's."),
@@ -114,6 +127,11 @@ def launch(
         pipeline=pp,
         max_model_len=max_model_len,
         max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=max_num_batched_tokens,
+        kv_cache_dtype=kv_cache_dtype,
+        prefix_caching=enable_prefix_caching,
+        load=load.load,
+        compile_cache=compile_cache,
         utilization=gpu_memory_utilization,
         front_ends=api_server_count,
         shutdown_timeout_s=shutdown_timeout,

@@ -57,8 +57,11 @@ def build(request: LaunchRequest) -> Command:
 def cache_directory(request: LaunchRequest) -> PurePosixPath:
     """Where compiled kernels and graphs are kept: never shared by what would compile differently.
 
-    Keyed by model, vLLM version, GPU and the engine's flags; the port or the served names change nothing.
+    Keyed by model, vLLM version, GPU and the engine's flags; the port or the served names change nothing. (Engines that
+    run one after the other may be told to share one: vLLM's own keys are finer.)
     """
+    if request.compile_cache:
+        return PurePosixPath(request.compile_cache)
     model = request.served.model
     key = {  # beside the model's name, the version and the GPU, which are in the path
         "model": model.model,
@@ -105,6 +108,12 @@ def _engine_words(request: LaunchRequest) -> list[str]:
         words += ["--max-model-len", str(request.max_model_len)]
     if request.max_num_seqs:
         words += ["--max-num-seqs", str(request.max_num_seqs)]
+    if request.max_num_batched_tokens:
+        words += ["--max-num-batched-tokens", str(request.max_num_batched_tokens)]
+    if request.kv_cache_dtype:
+        words += ["--kv-cache-dtype", request.kv_cache_dtype.value]
+    if request.prefix_caching is not None:
+        words += [f"--{'' if request.prefix_caching else 'no-'}enable-prefix-caching"]
     if request.world > 1:
         words += ["--distributed-executor-backend", request.executor.value]
     return [*words, *model.extra_args]

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from huddle import engine, gpus, media_urls, network, planner, registry, versions
 from huddle.errors import InputError
-from huddle.launch import copies, gpu_state, processes
+from huddle.launch import copies, gpu_state, processes, tuned
 from huddle.launch.command import build
 from huddle.launch.request import Device, Executor, LaunchRequest, Node
 from huddle.planner import FitResult, speed
 from huddle.planner.memory import weight_bytes
-from huddle.registry import Model, Registry, Served, files
+from huddle.registry import Flags, KvCacheType, Load, Model, Registry, Served, files
 from huddle.registry.prompts import FileMissingError, find_chat_template, read_system_prompt
 
 DEFAULT_GPU = "h100-nvl"  # what a dry run without a GPU assumes (docs/facts/original-systems.md#two-nodes-in-azure)
@@ -52,6 +52,11 @@ class Options:
     pipeline: int | None = None
     max_model_len: int | None = None
     max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    kv_cache_dtype: KvCacheType | None = None
+    prefix_caching: bool | None = None
+    load: Load | None = Load.CHAT  # whose tuned flags are used; None: nobody's
+    compile_cache: Path | None = None
     utilization: float | None = None
     front_ends: int | None = None
     shutdown_timeout_s: int = 120
@@ -109,6 +114,10 @@ def prepare(options: Options, *, dry: bool) -> Prepared:
         port=options.port + options.copy,
         max_model_len=options.max_model_len or model.max_model_len,
         max_num_seqs=options.max_num_seqs or model.max_num_seqs,
+        max_num_batched_tokens=options.max_num_batched_tokens or model.max_num_batched_tokens,
+        kv_cache_dtype=options.kv_cache_dtype or model.kv_cache_dtype,
+        prefix_caching=model.enable_prefix_caching if options.prefix_caching is None else options.prefix_caching,
+        compile_cache=str(options.compile_cache) if options.compile_cache else None,
         utilization=options.utilization or model.gpu_memory_utilization,
         shutdown_timeout_s=options.shutdown_timeout_s,
         program=options.program,
@@ -120,6 +129,8 @@ def prepare(options: Options, *, dry: bool) -> Prepared:
     request, fit = _with_gpus(request), None
     if options.device is Device.CUDA:
         request, fit = _plan(options, request, remarks, dry=dry)
+    else:
+        request, _ = _tuned(options, request, remarks)
     _check_words(request)
     return Prepared(request, fit, directory, tuple(remarks))
 
@@ -257,6 +268,7 @@ def _plan(
     """Ask the planner, with the GPUs that are here; a dry run takes the given or the default type."""
     per_node = request.world // request.node.count
     gpu = options.gpu or _present_gpu(request, remarks, dry=dry)
+    request, flags = _tuned(options, replace(request, gpu=gpus.gpu(gpu).name), remarks)
     fit = planner.check(
         request.served.model,
         gpu=gpu,
@@ -275,8 +287,37 @@ def _plan(
         raise LaunchError(*fit.refusals)
     remarks += fit.notes
     # Several front ends were measured on one node only.
-    front_ends = options.front_ends or (fit.front_ends if request.node.count == 1 else 1)
-    return replace(request, gpu=fit.hardware.gpu.name, front_ends=front_ends, ready_timeout_s=_deadline(fit)), fit
+    untold = fit.front_ends if request.node.count == 1 else 1
+    front_ends = options.front_ends or flags.api_server_count or untold
+    return replace(request, front_ends=front_ends, ready_timeout_s=_deadline(fit)), fit
+
+
+def _tuned(options: Options, request: LaunchRequest, remarks: list[str]) -> tuple[LaunchRequest, Flags]:
+    """The flags that a sweep found best for this engine on these GPUs; what the command line says wins."""
+    if options.load is None or request.node.count > 1:  # a sweep is of one node
+        return request, Flags()
+    found, said = tuned.find(
+        request.served.model,
+        options.load,
+        gpu=request.gpu,
+        vllm=request.vllm_version,
+        tensor=request.tensor,
+        pipeline=request.pipeline,
+    )
+    remarks += [said] if said else []
+    flags = found.flags if found else Flags()
+    caching = flags.enable_prefix_caching if options.prefix_caching is None else options.prefix_caching
+    changed = replace(
+        request,
+        max_num_seqs=options.max_num_seqs or flags.max_num_seqs or request.max_num_seqs,
+        max_num_batched_tokens=(
+            options.max_num_batched_tokens or flags.max_num_batched_tokens or request.max_num_batched_tokens
+        ),
+        kv_cache_dtype=options.kv_cache_dtype or flags.kv_cache_dtype or request.kv_cache_dtype,
+        prefix_caching=request.prefix_caching if caching is None else caching,
+        front_ends=options.front_ends or flags.api_server_count or request.front_ends,
+    )
+    return changed, flags
 
 
 def _deadline(fit: FitResult) -> int:

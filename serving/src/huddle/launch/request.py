@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import UNIQUE, StrEnum, verify
 
-from huddle.registry import Served
+from huddle.registry import KvCacheType, Served
 
 COPIES = 8
 """Engines of one node at most: as many GPUs as the largest nodes have."""
@@ -78,11 +78,15 @@ class LaunchRequest:
     port: int = 5005
     max_model_len: int | None = None
     max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    kv_cache_dtype: KvCacheType | None = None
+    prefix_caching: bool | None = None
     utilization: float = 0.9
     front_ends: int = 1
     shutdown_timeout_s: int = 120
     ready_timeout_s: int = 600  # vLLM's default
     program: str = "vllm"
+    compile_cache: str | None = None  # instead of a directory for just this engine
     chat_template: str | None = None  # its file; the tokenizer's own when there is none
     media_hosts: tuple[str, ...] = ()  # from which the engine may fetch media
     ray_token_file: str | None = None  # of a Ray cluster that asks for a token

@@ -8,17 +8,21 @@ Everything wrong is a `RegistryError` whose `sentences` name file, line, key and
 """
 
 from huddle.registry.loader import DEFAULT_PATH, Registry, RegistryError, Served, UnknownModelError, load
-from huddle.registry.schema import Alias, Dtype, Model, Quantization
+from huddle.registry.schema import Alias, Dtype, Flags, KvCacheType, Load, Model, Quantization, Tuned
 
 __all__ = [
     "DEFAULT_PATH",
     "Alias",
     "Dtype",
+    "Flags",
+    "KvCacheType",
+    "Load",
     "Model",
     "Quantization",
     "Registry",
     "RegistryError",
     "Served",
+    "Tuned",
     "UnknownModelError",
     "load",
 ]

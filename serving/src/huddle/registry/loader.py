@@ -161,7 +161,7 @@ def _rule(field: Any, *, inner: bool = False) -> str:
     for option in options:
         if isinstance(option, type) and issubclass(option, StrEnum):
             return "one of " + ", ".join(option)
-    if inner:
+    if inner and field.alias != "tuned":
         return "text in quotes, with upper-case variable names" if field.alias == "env" else "text in quotes"
     if field.description:
         return str(field.description)

@@ -19,6 +19,7 @@ FLAGS = frozenset(
         ),
         *("--served-model-name", "--api-server-count", "--shutdown-timeout", "--distributed-executor-backend"),
         "--structured-outputs-config",
+        "--no-enable-prefix-caching",  # `enable-prefix-caching: false`
         *("--allowed-media-domains", "--allowed-local-media-path"),
         *("--nnodes", "--node-rank", "--master-addr", "--master-port", "--headless"),
         *("-tp", "-pp", "-n", "-r"),

@@ -78,6 +78,87 @@ class Entry(BaseModel):
     system_prompt: RelativePath | None = None
 
 
+@unique
+class KvCacheType(StrEnum):
+    """How the engine keeps keys and values: as the model's own type, or in eight bits."""
+
+    AUTO = "auto"
+    FP8 = "fp8"
+
+
+@unique
+class Load(StrEnum):
+    """What an engine can be tuned for."""
+
+    CHAT = "chat"
+    DOCUMENTS = "documents"
+
+
+class _Block(BaseModel):
+    """A part of an entry that `huddle tune` writes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=_kebab, validate_by_name=True)
+
+
+class Flags(_Block):
+    """What `huddle tune` may choose; what is left out is as `huddle launch` chooses it untold."""
+
+    max_num_batched_tokens: Annotated[StrictInt, _whole_number(16, 16_777_216)] | None = None
+    kv_cache_dtype: KvCacheType | None = None
+    api_server_count: Annotated[StrictInt, _whole_number(1, 64)] | None = None
+    max_num_seqs: Annotated[StrictInt, _whole_number(1, 65536)] | None = None
+    enable_prefix_caching: StrictBool | None = None
+
+    @property
+    def words(self) -> list[str]:
+        """The options, as `huddle launch` and `vllm serve` both spell them."""
+        words: list[str] = []
+        for name, value in self.model_dump(mode="json", by_alias=True, exclude_none=True).items():
+            words += [f"--{'' if value else 'no-'}{name}"] if isinstance(value, bool) else [f"--{name}", str(value)]
+        return words
+
+    def __str__(self) -> str:
+        return " ".join(self.words).removeprefix("--").replace(" --", ", ") or "untold"
+
+
+class Level(_Block):
+    """What was measured at a number of streams; times are the 95th percentile."""
+
+    streams: StrictInt
+    tokens_per_s: Annotated[float, BeforeValidator(_number)]
+    ttft_p95_ms: Annotated[float, BeforeValidator(_number)]
+    token_p95_ms: Annotated[float, BeforeValidator(_number)]
+
+
+class Measured(_Block):
+    """The three that one sweep compares, on the same machine and with the same load."""
+
+    tuned: tuple[Level, ...]
+    untold: tuple[Level, ...]
+    plain: tuple[Level, ...] = ()
+
+
+class Tuned(_Block):
+    """Flags that a sweep found best, and where that holds."""
+
+    load: Load
+    gpu: Annotated[StrictStr, Field(min_length=1)]
+    vllm: Annotated[StrictStr, Field(min_length=1)]
+    tensor_parallel_size: StrictInt
+    pipeline_parallel_size: StrictInt
+    date: StrictStr
+    engines: StrictInt
+    flags: Flags
+    measured: Measured
+
+    @property
+    def place(self) -> str:
+        """Where it was measured."""
+        parallel = (self.tensor_parallel_size, self.pipeline_parallel_size)
+        layout = "" if parallel == (1, 1) else f" (TP {parallel[0]} × PP {parallel[1]})"
+        return f"{self.gpu} with vLLM {self.vllm}{layout}"
+
+
 class ModelSpec(Entry):
     """One model as written under `models:`."""
 
@@ -105,7 +186,10 @@ class ModelSpec(Entry):
         ),
     ] = 0.9
     max_num_seqs: Annotated[StrictInt, _whole_number(1, 65536)] | None = None
+    max_num_batched_tokens: Annotated[StrictInt, _whole_number(16, 16_777_216)] | None = None
     max_model_len: Annotated[StrictInt, _whole_number(16, 16_777_216)] | None = None
+    kv_cache_dtype: KvCacheType | None = None
+    enable_prefix_caching: Annotated[StrictBool, Field(description="true or false")] | None = None
     revision: Annotated[StrictStr, Field(pattern=r"^[\w./-]{1,128}$", description="a commit or tag")] | None = None
     digest: (
         Annotated[StrictStr, Field(pattern=r"^sha256:[0-9a-f]{64}$", description="'sha256:' and 64 hex digits")] | None
@@ -114,6 +198,7 @@ class ModelSpec(Entry):
     trust_remote_code: Annotated[StrictBool, Field(description="true or false")] = False
     env: dict[VariableName, QuotedText] = Field(default_factory=dict, description="variables, as NAME: 'text'")
     extra_args: tuple[QuotedText, ...] = Field(default=(), description="a list of command-line words for vllm serve")
+    tuned: tuple[Tuned, ...] = Field(default=(), description="a list of what `huddle tune` has written, unchanged")
 
 
 class AliasSpec(Entry):

@@ -217,6 +217,20 @@ def test_an_alias_brings_its_base() -> None:
     assert set(document["aliases"]) == {"hl"}
 
 
+def test_what_a_sweep_found_travels_with_its_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = {"streams": 8, "tokens-per-s": 100.0, "ttft-p95-ms": 20.0, "token-p95-ms": 3.0}
+    conditions = {"gpu": "h200-sxm", "vllm": "0.26.0", "tensor-parallel-size": 1, "pipeline-parallel-size": 1}
+    found = {"load": "chat", **conditions, "date": "2026-11-29", "engines": 12, "flags": {"max-num-seqs": 512}}
+    tuned = registry.Tuned.model_validate({**found, "measured": {"tuned": [figures], "untold": [figures]}})
+    shipped = shipped_registry.load()
+    model = shipped.models[rendered.MODEL].model_copy(update={"tuned": (tuned,)})
+    known = dataclasses.replace(shipped, models={**shipped.models, rendered.MODEL: model})
+    monkeypatch.setattr(shipped_registry, "load", lambda: known)
+    plan = stack_values.plan(serving={"models": {rendered.MODEL: {}}})
+    rendered.write({"models.yaml": bundle.build(plan).files["registry/models.yaml"]}, tmp_path)
+    assert registry.load(tmp_path / "models.yaml").models[rendered.MODEL].tuned == (tuned,)
+
+
 def test_a_wrapper_that_ends_rests_at_the_gateway_as_long_as_its_node_waits() -> None:
     plan = rendered.plans()["dev"]
     told = wrapper_config(plan, plan.nodes[0])["timeouts"]["restart_s"]

@@ -1,0 +1,170 @@
+"""`huddle tune` with engines as processes: what is started, measured, kept and written, and what is refused before."""
+
+import json
+import signal
+
+import pytest
+
+from huddle import registry
+from huddle.registry import Flags
+from huddle.tune.load import Target
+from huddle.tune.results import Results
+from tests.serving.launch.world import alive
+from tools.deadlines import until
+
+from .conftest import REGISTRY, Bed
+
+FEW = ("--fix", "max-num-seqs", "--fix", "enable-prefix-caching")
+GPUS = "0, GPU-aaaa1111, NVIDIA H100 NVL, 95830, 4, 95826\n"
+
+
+def results(bed: Bed) -> Results:
+    (path,) = (bed.root / "workspace" / "tune").glob("*.json")
+    return Results.model_validate_json(path.read_bytes())
+
+
+def nobody_left(bed: Bed) -> bool:
+    return bool(bed.engine_pids()) and not any(alive(pid) for pid in bed.engine_pids())
+
+
+@pytest.mark.slow
+class TestSweep:
+    def test_finds_the_known_optimum_and_the_launcher_uses_it(self, bed):
+        code, output = bed.tune(*FEW, "--json").finish()
+        assert code == 0, output
+        document = json.loads(output[output.index("\n{") :])
+        (chat,) = document["loads"]
+        assert chat["flags"] == {"max-num-batched-tokens": 16384, "api-server-count": 2}
+        assert chat["left_out"]["max-num-batched-tokens 16384, kv-cache-dtype fp8"] == (
+            "ValueError: this GPU has no fp8 cache"
+        )
+        assert chat["to_untold"] > 2 and chat["to_plain"] > chat["to_untold"]
+        assert document["whole"] and nobody_left(bed)
+        # Every engine was the launcher's, but for the plain one; a load's prompts are of its length, each its own.
+        plain = [argv for argv in bed.engines() if "--dtype" not in argv]
+        assert plain == [f"serve {bed.model} --host 127.0.0.1 --port {bed.port}"]
+        asked = [line.split(" ", 2) for line in bed.noted() if line.startswith("asked ")]
+        assert all(abs(int(tokens) - 512) <= 3 for _, tokens, _ in asked)
+        assert len(asked) == 7 * 40, "an engine's, less the one that failed"
+        (tuned,) = registry.load(bed.registry).models["tiny"].tuned
+        assert (tuned.gpu, tuned.vllm, tuned.engines, tuned.load) == ("cpu", "0.26.0", 8, "chat")
+        assert [len(levels) for levels in (tuned.measured.tuned, tuned.measured.untold, tuned.measured.plain)] == [
+            1
+        ] * 3
+        assert REGISTRY.splitlines()[2] in bed.registry.read_text()
+        code, output = bed.launch("--dry-run").finish()
+        assert "--max-num-batched-tokens 16384" in output and "--api-server-count 2" in output
+        # A second run has nothing left to measure.
+        started = len(bed.engines())
+        code, again = bed.tune(*FEW).finish()
+        assert code == 0 and len(bed.engines()) == started
+        assert "best: max-num-batched-tokens 16384, api-server-count 2" in again
+
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_a_stop_leaves_nothing_behind_and_the_next_run_goes_on(self, bed, number):
+        few = (*FEW, "--fix", "max-num-batched-tokens", "--fix", "kv-cache-dtype")
+        process = bed.tune(*few)
+        until(lambda: len(bed.engines()) == 2 and bed.noted()[-1].startswith("asked"), "the second is under load")
+        process.send(number)
+        code, output = process.finish()
+        assert code == 1, output
+        assert "stopped; 1 engines are in" in output and "Traceback" not in output
+        assert nobody_left(bed)
+        assert [run.flags for run in results(bed).runs] == [Flags()]
+        assert bed.registry.read_text() == REGISTRY
+        code, output = bed.tune(*few).finish()
+        assert code == 0, output
+        assert [run.flags for run in results(bed).runs] == [Flags(), None, Flags(api_server_count=2)]
+        assert len(bed.engines()) == 4
+
+    def test_an_untold_engine_that_does_not_start_ends_it(self, bed):
+        bed.env["BROKEN"] = "--dtype"
+        code, output = bed.tune().finish()
+        assert code == 1
+        assert "the engine as `huddle launch` starts it cannot be measured: ValueError: this GPU" in output
+        assert len(bed.engines()) == 1 and bed.registry.read_text() == REGISTRY
+
+    def test_an_engine_that_answers_too_little_is_left_out(self, bed):
+        bed.env["SHORT"] = "--api-server-count"
+        few = (*FEW, "--fix", "max-num-batched-tokens", "--fix", "kv-cache-dtype", "--no-plain")
+        code, output = bed.tune(*few).finish()
+        assert code == 0, output
+        assert "not taken: api-server-count 2: 10 of 10 answers failed at 10 streams: 15 tokens: " in output
+        assert "best: untold: 1.00 times the untold tokens/s\n" in output
+        assert registry.load(bed.registry).models["tiny"].tuned[0].flags == Flags()
+
+
+class TestDryRun:
+    def test_says_what_and_how_long_and_starts_nothing(self, bed):
+        code, output = bed.tune("--dry-run", "--gpu", "h200", device="cuda").finish()
+        assert code == 0, output
+        assert "12 engines at most, about " in output and "min at most; 0 are in" in output
+        assert "chat: 512 tokens in, 128 out, 10 streams" in output
+        assert f"plain: vllm serve {bed.model} --host" in output
+        assert "then --kv-cache-dtype: fp8" in output and "then --enable-prefix-caching: false" in output
+        assert not bed.notes.exists() and not list((bed.root / "workspace").iterdir())
+
+    def test_in_json(self, bed):
+        code, output = bed.tune("--dry-run", "--json", "--gpu", "h200", "--load", "chat", device="cuda").finish()
+        document = json.loads(output)
+        assert code == 0 and document["conditions"]["gpu"] == "h200-sxm"
+        assert document["flags"]["max-num-batched-tokens"] == [2048, 4096, 16384], "8192 is this GPU's own"
+        assert document["minutes_at_most"] > 5
+
+
+class TestRefusals:
+    def refused(self, bed: Bed, *words: str, device: str = "cpu") -> str:
+        code, output = bed.tune(*words, device=device).finish()
+        assert code == 2, output
+        assert "Traceback" not in output and not bed.notes.exists()
+        assert bed.registry.read_text() == REGISTRY
+        return output
+
+    @pytest.mark.parametrize(
+        ("words", "sentence"),
+        [
+            (["--load", "documents"], "the load documents needs sequences of 8,512 tokens, and 'tiny' has 2,048"),
+            (["--load", "poems"], "'poems' is not one of 'chat', 'documents'"),
+            (["--streams", "8,x"], "--streams '8,x' must be numbers from 1 to 4096"),
+            (["--fix", "tensor"], "--fix 'tensor' must be one of max-num-batched-tokens, kv-cache-dtype"),
+            (["--vllm", "/nowhere/vllm"], "no program '/nowhere/vllm' on PATH"),
+            (["--workspace", "/nowhere"], "the workspace /nowhere does not exist"),
+        ],
+    )
+    def test_one_sentence_and_exit_2(self, bed, words, sentence):
+        assert sentence in self.refused(bed, *words)
+
+    def test_an_unknown_model(self, bed):
+        bed.registry.write_text(REGISTRY.replace("tiny", "tinny"))
+        code, output = bed.tune().finish()
+        assert code == 2 and "no model or alias 'tiny'" in output
+
+    def test_no_gpu(self, bed):
+        bed.env["PATH"] = str(bed.root / "bin")
+        assert "no GPU on this node: nvidia-smi is not installed" in self.refused(bed, device="cuda")
+
+    def test_a_gpu_that_somebody_uses(self, bed):
+        (bed.root / "gpus").write_text(GPUS.replace("4, 95826", "90000, 5830"))
+        bed.program("nvidia-smi", f'case "$1" in --query-gpu*) cat {bed.root}/gpus;; esac')
+        assert "GPU 0 has 5,830 of 95,830 MiB free" in self.refused(bed, device="cuda")
+
+    def test_an_unwritable_registry_is_told_before_the_sweep(self, bed):
+        (bed.root / ".models.yaml.tuned").mkdir()  # stops root, too, whom permissions do not
+        assert "models.yaml: cannot write what is found (Is a directory); copy the registry" in self.refused(bed)
+
+    def test_results_of_other_conditions(self, bed):
+        own = bed.root / "workspace" / "tune"
+        Results(conditions={"gpu": "h200-sxm"}).write(own / "tiny-cpu-vllm-0.26.0.json")
+        assert "and here it is" in self.refused(bed)
+
+    def test_results_that_cannot_be_kept(self, bed):
+        (bed.root / "file").touch()
+        said = self.refused(bed, "--results", str(bed.root / "file" / "r.json"))
+        assert "cannot keep results there (Not a directory)" in said or "File exists" in said
+
+
+def test_no_two_prompts_of_a_load_are_the_same_but_their_beginning_is():
+    target = Target(1, "m", letters=40, shared="all begin so ")
+    prompts = [json.loads(target.request(seed).partition(b"\r\n\r\n")[2])["messages"][0]["content"] for seed in (1, 2)]
+    assert all(prompt.startswith("all begin so ") for prompt in prompts) and prompts[0][13:] != prompts[1][13:]
+    assert target.request(1) == target.request(1)

@@ -68,8 +68,8 @@ def with_engines(plan: P, registry: Registry, file: str, sizes: Mapping[str, Har
                     f"allowed here: {Topology.REPLICAS}",
                 )
             )
-        elif sentence := _idle_or_missing(fit, registry.models[base], allow_idle=plan.allow_idle_gpus):
-            faults.append(Fault(file, f"serving.models.{base}", sentence))
+        elif reason := _idle_or_missing(fit, registry.models[base], allow_idle=plan.allow_idle_gpus):
+            faults.append(Fault(file, f"serving.models.{base}", reason))
         engines.append(_engine(base, fit, registry.models[base]))
     if faults:
         raise InputError(*faults)

@@ -5,6 +5,7 @@ import math
 import struct
 
 from huddle import shapes, tiny_model
+from huddle.headers import OVERHEAD_HEADER
 from huddle.launch.drain import requests
 from huddle.registry import files
 from huddle.registry import load as load_registry
@@ -49,7 +50,8 @@ def test_the_launcher_takes_the_generated_files(tmp_path):
 
 
 def test_an_answer_of_the_wrong_length_is_an_error_and_counts_for_nothing():
-    good = Sample(began=10.0, first=10.5, ended=12.5, tokens=101, events=103, overhead_ms=0.2)
+    head = f"HTTP/1.1 200 OK\r\n{OVERHEAD_HEADER}: 0.2\r\n".encode()
+    good = Sample(began=10.0, first=10.5, ended=12.5, tokens=101, events=103, head=head)
     found = load.summary([good, good, Sample(began=10.0, ended=11.0, error="0 tokens")])
     assert (found["requests"], found["errors"], found["output_tokens_per_s"]) == (2, 1, 80.8)
     assert (found["ttft_p50_ms"], found["tpot_p50_ms"], found["overhead_p50_ms"]) == (500.0, 20.0, 0.2)

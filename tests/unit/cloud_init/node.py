@@ -99,11 +99,14 @@ class Delivered:
 
 
 def deliver(port: int, *, replace: Mapping[str, bytes] | None = None, **facts: Any) -> Delivered:
-    """The dev bundle for this machine's host name. `facts` change node.json; `replace` changes files."""
+    """The dev bundle for this machine's host name. `facts` change node.json; `replace` changes files.
+
+    No gateway is in front, so nobody waits until it sends requests again (`rejoin_s`).
+    """
     host = socket.gethostname()
     files = {path.replace(BUILT_FOR, host): content for path, content in built("dev").files.items()}
     node = json.loads(files[f"nodes/{host}/node.json"])
-    node["node"], node["deadlines_s"] = host, DEADLINES_S
+    node["node"], node["deadlines_s"], node["rejoin_s"] = host, DEADLINES_S, 0
     node["expects"] = {**node["expects"], "wrapper": f"http://127.0.0.1:{port}", **facts.pop("expects", {})}
     node |= facts
     files[f"nodes/{host}/node.json"] = json.dumps(node).encode()

@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 from pulumi import automation
 from pulumi.automation import events
+from pulumi.runtime import _grpc_settings
 
 from huddle import loopback
 from infra import engine, program
@@ -30,6 +31,7 @@ from simulator.azure.settings import FAULTS_VARIABLE, STATE_VARIABLE
 from simulator.command_provider import hosts
 
 OnEvent = Callable[[events.EngineEvent], Any]
+OWN_CONNECTIONS = ("grpc.use_local_subchannel_pool", 1)
 PLUGINS = stack_file.ROOT / "simulator" / "azure" / "bin"
 
 
@@ -111,6 +113,7 @@ def open_sandbox(
     os.environ["PATH"] = environment["PATH"]
     os.environ["PULUMI_ERROR_OUTPUT_STRING"] = "1"
     loopback.apply()  # the program runs here, too, and talks to the engine over gRPC
+    connect_afresh()
     stack = automation.create_or_select_stack(
         stack_name=stack_name,
         project_name=stack_file.PROJECT,
@@ -127,6 +130,18 @@ def open_sandbox(
     sandbox.set_faults(plan)
     existing.put(plan, sandbox.azure_state)
     return sandbox
+
+
+def connect_afresh() -> None:
+    """Give each engine that this process talks to connections of its own.
+
+    Engines follow each other here, each at a port of the kernel's choice. gRPC shares what it knows of an address over
+    the whole process: a port that comes again is still that of the engine that is gone, and refused at once ("Resource
+    monitor has terminated"). Pulumi's SDK has no setting for it.
+    """
+    options = _grpc_settings._GRPC_CHANNEL_OPTIONS
+    if OWN_CONNECTIONS not in options:
+        options.append(OWN_CONNECTIONS)
 
 
 def _environment(found: engine.PulumiEngine, directory: Path, plan: AzurePlan) -> dict[str, str]:

@@ -85,6 +85,7 @@ def _engine(base: str, fit: FitResult, model: Model) -> EnginePlan:
         layout.tensor,
         layout.pipeline,
         copies=1 if alone else layout.replicas,
+        data_parallel=copies.data_parallel(model.extra_args),
         idle_gpus=max(fit.hardware.total - _gpus_used(fit, model), 0),
         cold_start_s=round(speed.start_s(fit.shape, layout, cold=True)),
     )
@@ -122,6 +123,7 @@ def described(engine: EnginePlan) -> str:
     """What runs on each node of a base model, in a few words: which GPUs are used, and which are not."""
     each = engine.tensor_parallel * engine.pipeline_parallel
     many = f"{engine.copies} engines" if engine.copies > 1 else "one engine"
+    many += f" with {engine.data_parallel} copies" if engine.data_parallel > 1 else ""
     split = f" (TP {engine.tensor_parallel} × PP {engine.pipeline_parallel})" if each > 1 else ""
     idle = f", {engine.idle_gpus} idle" if engine.idle_gpus else ""
     return f"{engine.base}: {many}{split}{idle}"

@@ -89,7 +89,8 @@ class ServedModel:
 class EnginePlan:
     """How the engines of a base model are laid out: GPUs that split each layer, and groups of layers in a row.
 
-    `copies`: engines on each node that serves it, each with GPUs of its own. `idle_gpus`: those of such a node that no
+    `copies`: engines on each node that serves it, each with GPUs of its own. `data_parallel`: copies of the model that
+    each of them holds by itself, if its registry entry says so. `idle_gpus`: those of such a node that no
     engine takes. `cold_start_s`: from an engine's start to its first answer with empty caches, by the planner; None
     where it knows nothing.
     """
@@ -98,8 +99,14 @@ class EnginePlan:
     tensor_parallel: int
     pipeline_parallel: int
     copies: int = 1
+    data_parallel: int = 1
     idle_gpus: int = 0
     cold_start_s: int | None = None
+
+    @property
+    def replicas(self) -> int:
+        """Copies of the model on each node, whoever holds them."""
+        return self.copies * self.data_parallel
 
 
 @dataclass(frozen=True)

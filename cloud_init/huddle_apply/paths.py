@@ -93,6 +93,10 @@ class NodePaths:
         """The directory on the local NVMe that holds what a node can lose: copies of models, caches."""
         return self.root / "mnt/nvme/workspace"
 
+    def verdict(self, copy: int) -> Path:
+        """What the probe of one engine says of it."""
+        return self.root / f"run/huddle-probe/{copy}/verdict.json"
+
     def serving_digest(self) -> str | None:
         """The digest of the bundle that serves now."""
         return self.current.resolve().name if self.current.is_symlink() else None

@@ -8,9 +8,11 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from .. import files
 from ..failure import ApplyError
 from ..installed import credentials
 from ..ledger import Ledger, say
@@ -89,12 +91,13 @@ def wait(paths: NodePaths, bundle: Unpacked, ledger: Ledger, deadline_s: float) 
         now = systemd.states(units)
         _refuse_broken(before, now)
         asked = time.monotonic()
-        problem = _problem(paths, expects, now)
+        problem, blamed = _problem(paths, expects, now)
         if problem is None:
             ledger.note(answers_s=round(time.monotonic() - asked, 1))
             break
         if time.monotonic() > end:
-            raise ApplyError(f"not ready after {deadline_s:.0f} s: {problem}", _log_to_blame(now))
+            log = systemd.log_of(blamed) if blamed else _log_to_blame(now)
+            raise ApplyError(f"not ready after {deadline_s:.0f} s: {problem}", log)
         if time.monotonic() - reported > _REPORT_S:
             reported = time.monotonic()
             say(f"not ready yet: {problem}")
@@ -102,22 +105,37 @@ def wait(paths: NodePaths, bundle: Unpacked, ledger: Ledger, deadline_s: float) 
     _check_ray(bundle, expects["ray"], ledger, end, pause_s)
 
 
-def _problem(paths: NodePaths, expects: Mapping[str, Any], now: Mapping[str, UnitState]) -> str | None:
-    """Why the node is not ready, as a sentence; None when it is."""
+def _problem(
+    paths: NodePaths, expects: Mapping[str, Any], now: Mapping[str, UnitState]
+) -> tuple[str | None, str | None]:
+    """Why the node is not ready, as a sentence, and the unit whose log tells more; None when it is."""
     waiting = _not_active(now)
     if waiting:
-        return f"{', '.join(waiting)} not active"
+        return f"{', '.join(waiting)} not active", None
     for answer in expects["answers"]:
         problem = _answer_problem(paths, expects["wrapper"], answer)
         if problem is not None:
-            return problem
-    return _engines_problem(expects["wrapper"], expects.get("engines", 1))
-
-
-def _engines_problem(wrapper: str, engines: int) -> str | None:
-    """One engine is enough for an answer; the wrapper knows whether each has shown a token to its probe."""
+            return problem, None
+    engines = expects.get("engines", 1)
     if engines <= 1:
-        return None
+        return None, None
+    # One engine is enough for an answer. Each must have shown a token to its probe, and be in the wrapper's eyes, too.
+    for copy in range(engines):
+        objection = _verdict_objection(paths.verdict(copy))
+        if objection is not None:
+            return f"engine {copy} of {engines} does not serve: {objection}", f"huddle-vllm@{copy}.service"
+    return _unseen_engines(expects["wrapper"], engines), None
+
+
+def _verdict_objection(file: Path) -> str | None:
+    """What an engine's probe holds against it (`huddle.probe.verdict` writes the file)."""
+    said = files.read_json(file)
+    if not said:
+        return "its probe has not spoken"
+    return None if said.get("ready") is True else str(said.get("reason"))
+
+
+def _unseen_engines(wrapper: str, engines: int) -> str | None:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(f"{wrapper}/ready", timeout=_READY_S) as response:

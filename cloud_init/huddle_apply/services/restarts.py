@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Fingerprints = Mapping[str, Mapping[str, str]]
-"""For each running unit: what it was started with (`restart`) and what it has read since (`reload`)."""
+"""For each running unit, in start order: what it was started with (`restart`) and what it has read since (`reload`)."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,21 @@ def plan(services: Sequence[Mapping[str, Any]], running: Fingerprints, active: S
             else:
                 changed.add(unit)
     remove = tuple(unit for unit in reversed(list(running)) if unit not in names)
+    order = _with_leaving(names, running)
     return Restarts(
-        stop=(*remove, *(unit for unit in reversed(names) if unit in changed and unit in active)),
+        stop=tuple(unit for unit in reversed(order) if unit in remove or (unit in changed and unit in active)),
         start=tuple(unit for unit in names if unit in changed or unit not in active),
         reload=tuple(reload),
         remove=remove,
     )
+
+
+def _with_leaving(names: Sequence[str], running: Fingerprints) -> list[str]:
+    """All units in start order. One that leaves keeps its old place: an engine never stops before the wrapper that
+    still sends it requests.
+    """
+    order = list(names)
+    for place, unit in enumerate(running):
+        if unit not in order:
+            order.insert(order.index(list(running)[place - 1]) + 1 if place else 0, unit)
+    return order

@@ -11,10 +11,11 @@ import pytest
 from huddle import registry
 from huddle.errors import InputError
 from infra import program
+from infra.reports.usage import report
 from plan import stack_file
 from plan.azure.model import AzurePlan
 from plan.azure_facts import VM_SIZES
-from plan.engines import with_engines
+from plan.engines import described, with_engines
 from plan.model import EnginePlan
 from plan.settings.azure import AzureSettings
 
@@ -81,8 +82,11 @@ def spread(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, **nodes: Any
 
 
 def test_an_entry_that_spreads_itself_has_one_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    (engine,) = spread(("--data-parallel-size", "2"), monkeypatch).serving.engines
-    assert (engine.copies, engine.idle_gpus) == (1, 0)
+    plan = spread(("--data-parallel-size", "2"), monkeypatch)
+    (engine,) = plan.serving.engines
+    assert (engine.copies, engine.replicas, engine.idle_gpus) == (1, 2, 0)
+    assert described(engine) == "llama-3.2-3b: one engine with 2 copies"
+    assert report.capacity(plan, 1, "dev").engines == 2, "both copies are paid for and used"
 
 
 def test_a_gpu_without_an_engine_is_refused_or_meant(monkeypatch: pytest.MonkeyPatch) -> None:

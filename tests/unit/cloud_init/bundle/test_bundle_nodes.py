@@ -15,11 +15,13 @@ from cloud_init import bundle
 from cloud_init.bundle import shipped_registry
 from cloud_init.bundle.services import Unit
 from cloud_init.bundle.wrapper_config import wrapper_config
+from cloud_init.huddle_apply.paths import NodePaths
 from cloud_init.huddle_apply.services import readiness
 from gateway_policies.entities import NODE_CANNOT_SERVE
 from huddle import registry
 from huddle.headers import BACKEND_KEY_HEADER, PROMPT_HASH_HEADER
 from huddle.launch.cli import app as launch
+from huddle.probe import verdict
 from huddle.wrapper.config import WrapperConfig
 from huddle.wrapper.routes import EngineRoute, Route
 from plan.vocabulary import Segment, Topology
@@ -171,6 +173,10 @@ def test_the_program_on_the_node_knows_the_wrappers_headers() -> None:
     """It runs before our libraries are there, so it says them itself."""
     said = (readiness.BACKEND_KEY_HEADER, readiness.PROMPT_HASH_HEADER)
     assert tuple(name.lower() for name in said) == (BACKEND_KEY_HEADER, PROMPT_HASH_HEADER)
+
+
+def test_the_program_on_the_node_knows_where_probes_speak() -> None:
+    assert NodePaths(Path("/")).verdict(3) == verdict.path_of(3)
 
 
 def test_the_program_on_the_node_has_a_question_for_each_route() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from cloud_init.huddle_apply import main as program
+from huddle.probe import verdict
 from tests.unit.cloud_init.node import (
     ALL,
     MOUNTS,
@@ -366,8 +367,17 @@ def of_two_engines(port: int, print_: str = "one") -> Delivered:
     return deliver(port, services=rows, expects={"engines": 2})
 
 
+def verdicts(node: FakeNode, *reasons: str | None) -> None:
+    """What the probes of a node's engines say; None: that all is well."""
+    for copy, reason in enumerate(reasons):
+        path = node.paths.verdict(copy)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        verdict.write(path, verdict="x", ready=reason is None, reason=reason or "tokens come", restarts=0)
+
+
 def test_engines_of_one_node_stop_together_after_the_wrapper(node: FakeNode) -> None:
     node.set("engines", "2")
+    verdicts(node, None, None)
     assert apply(node, of_two_engines(node.port)) == 0
     node.calls()
     assert apply(node, of_two_engines(node.port, "another")) == 0
@@ -376,11 +386,28 @@ def test_engines_of_one_node_stop_together_after_the_wrapper(node: FakeNode) -> 
     assert node.status()["restarted"] == [VLLM, second, WRAPPER]
 
 
-def test_a_node_is_ready_when_each_of_its_engines_is(node: FakeNode) -> None:
+@pytest.mark.parametrize(
+    ("reasons", "seen", "sentence", "log"),
+    [
+        ((None, "no token"), 2, "engine 1 of 2 does not serve: no token", "huddle-vllm@1.service"),
+        ((None,), 2, "engine 1 of 2 does not serve: its probe has not spoken", "huddle-vllm@1.service"),
+        ((None, None), 1, "1 of 2 engines answer", WRAPPER),
+    ],
+)
+def test_a_node_is_ready_when_each_of_its_engines_is(
+    node: FakeNode,
+    capfd: pytest.CaptureFixture[str],
+    reasons: tuple[str | None, ...],
+    seen: int,
+    sentence: str,
+    log: str,
+) -> None:
     """The wrapper answers with one of them."""
-    node.set("engines", "1")
+    node.set("engines", str(seen))
+    verdicts(node, *reasons)
     assert apply(node, of_two_engines(node.port)) == 1
-    assert node.status()["reason"].startswith("not ready after 1 s: 1 of 2 engines answer")
+    assert node.status()["reason"].startswith(f"not ready after 1 s: {sentence}")
+    assert f"the log of {log}" in capfd.readouterr().err
 
 
 def test_the_engine_of_an_earlier_name_gives_way(node: FakeNode) -> None:
@@ -392,5 +419,6 @@ def test_the_engine_of_an_earlier_name_gives_way(node: FakeNode) -> None:
     assert apply(node, deliver(node.port, services=rows)) == 0
     node.calls()
     assert apply(node, deliver(node.port)) == 0
-    assert f"systemctl stop {VLLM.replace('@0', '')}" in node.calls("stop")
+    old = [f"systemctl stop {unit.replace('@0', '')}" for unit in (PROBE, WRAPPER, VLLM)]
+    assert node.calls("stop") == old, "the wrapper drains before its engine goes"
     assert node.status()["restarted"] == [VLLM, WRAPPER, PROBE]

@@ -56,6 +56,9 @@ def test_properties(
     assert stopped == [unit for unit in reversed(names) if unit in active and unit in plan.start]
     assert set(plan.remove) == set(now) - set(names)
     assert set(plan.remove) <= set(plan.stop)
+    # Also among those that leave: whoever sends requests goes before whoever gets them.
+    ran = [unit for unit in plan.stop if unit in now]
+    assert ran == [unit for unit in reversed(now) if unit in ran]
     assert list(plan.start) == [unit for unit in names if unit in plan.start]
     assert not set(plan.reload) & set(plan.start)
     # systemd refuses to reload what is just being started again.

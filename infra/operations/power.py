@@ -14,7 +14,7 @@ from typing import Any
 from infra.operations import api_versions
 from infra.operations.arm import Arm, ArmError, NotThereError
 
-RUNNING, GONE = "running", "gone"
+RUNNING, STARTING, GONE = "running", "starting", "gone"
 _AS_THEY_ARE = (RUNNING, GONE)
 PAUSE_S, DEADLINE_S = 5.0, 900.0
 

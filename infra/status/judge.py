@@ -15,6 +15,7 @@ from plan.azure.model import AzurePlan
 from plan.vocabulary import Delivery
 
 SUCCEEDED = "Succeeded"
+_CHANGING = frozenset({"Creating", "Updating", "Deleting"})
 _ENDED_BADLY = frozenset({"Canceled", "Failed", "TimedOut"})
 
 
@@ -124,12 +125,20 @@ def _node(plan: AzurePlan, seen: SeenNode, backend: BackendPlan | None, pools: M
     readiness = _readiness(plan, seen)
     bundle = _bundle(seen.apply, readiness)
     reasons = [*_of_vm(plan, seen), *_of_apply(plan, seen, readiness)]
-    if backend is not None and not held:
-        why = "`gateway.drain` names it" if backend.drained else f"run `make up STACK={plan.stack}`"
-        reasons.append(f"{seen.name} is in no pool of the gateway; {why}")
+    if backend is not None and backend.drained and not held:
+        reasons.append(f"{seen.name} is in no pool of the gateway; `gateway.drain` names it")
+    elif missing := _missing(plan, backend, held):
+        where = "in no pool" if not held else f"not in {' and '.join(missing)}"
+        reasons.append(f"{seen.name} is {where} of the gateway; run `make up STACK={plan.stack}`")
     in_service = None if backend is None else bool(held)
     drained = backend is not None and backend.drained
     return Node(seen, readiness, bundle, held, in_service, drained, tuple(reasons))
+
+
+def _missing(plan: AzurePlan, backend: BackendPlan | None, held: tuple[str, ...]) -> list[str]:
+    """The pools that should hold a node and do not; one that is gone holds nobody."""
+    wanted = [pool for pool in plan.gateway.pools if backend and backend.id in {one.id for one in pool.members}]
+    return [pool.id for pool in wanted if pool.id not in held]
 
 
 def _readiness(plan: AzurePlan, seen: SeenNode) -> Readiness:
@@ -159,9 +168,13 @@ def _of_vm(plan: AzurePlan, seen: SeenNode) -> list[str]:
     if not seen.provisioning:
         return [f"{seen.name} has no VM; run `make up STACK={plan.stack}`"]
     found = []
+    if seen.provisioning in _CHANGING:
+        return [f"the VM of {seen.name} is being changed ({seen.provisioning}); ask again when that has ended"]
     if seen.provisioning != SUCCEEDED:
         found.append(f"the VM of {seen.name} is provisioned as {seen.provisioning}; run `make up STACK={plan.stack}`")
-    if seen.power != power.RUNNING:
+    if seen.power == power.STARTING:
+        found.append(f"{seen.name} is starting; ask again in a minute")
+    elif seen.power != power.RUNNING:
         found.append(f"{seen.name} is {seen.power}; run `infra start -s {plan.stack}`")
     return found
 

@@ -106,7 +106,7 @@ def test_an_alarm_as_the_engine_made_it_fires_is_told_and_clears(life: Life) -> 
         with store.transaction() as azure:
             rule = alarms.rule(azure, name)
             (second,) = (vm for vm in rule.properties["scopes"] if vm.endswith(SECOND))
-            series = {(second, "VmAvailabilityMetric"): [(now, value)]}
+            series = {(second, "VmAvailabilityMetric"): [watch.Sample(now, value, {"Context": "Platform"})]}
             watch.check(azure, rule, now, watch.Measured(metrics=series))
 
     look(0.0)

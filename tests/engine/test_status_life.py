@@ -117,6 +117,17 @@ def test_an_alarm_as_the_engine_made_it_fires_is_told_and_clears(life: Life) -> 
     assert status(code=0)["alarms"] == []
 
 
+def test_a_log_alarm_that_azure_switched_off_is_named_until_an_up_with_a_refresh(life: Life) -> None:
+    name = life.plan().names.alert("unmetered")
+    assert status(code=0)["alarms_off"] == []
+    with Store(life.sandbox.azure_state).transaction() as azure:
+        alarms.rule(azure, name).properties["enabled"] = False
+    assert status(code=0)["alarms_off"] == [name]
+    life.refresh()
+    life.up()
+    assert status(code=0)["alarms_off"] == []
+
+
 def test_every_alarm_reaches_the_same_people(life: Life) -> None:
     rules = life.azure.of_type(*alarms.RULES)
     (group,) = life.azure.of_type("monitor:ActionGroup")

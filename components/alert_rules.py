@@ -22,12 +22,13 @@ OPERATION_SEVERITY = 4
 
 
 class Metric(BaseModel):
-    """A platform metric of a VM, whose average must not be below a number."""
+    """A platform metric of a VM, whose average must not be below a number. `only` names values of its dimensions."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
     below: int
+    only: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)
 
 
 class Alert(BaseModel):
@@ -39,6 +40,8 @@ class Alert(BaseModel):
     """The row's key in the file."""
     query: str | None = None
     """Asked again and again; rows in its answer mean that something is wrong."""
+    by: str | None = None
+    """A column of the query's answer: each value has an alarm of its own."""
     metric: Metric | None = None
     operation: str | None = None
     """Of the activity log; each one that fails is told."""
@@ -52,6 +55,8 @@ class Alert(BaseModel):
         """Azure itself gives alerts on its activity log their severity."""
         if sum(one is not None for one in (self.query, self.metric, self.operation)) != 1:
             raise ValueError("needs one of query, metric and operation")
+        if self.by is not None and self.query is None:
+            raise ValueError("`by` needs a query")
         if self.operation is not None and (self.severity != OPERATION_SEVERITY or self.minutes):
             raise ValueError(f"an operation has severity {OPERATION_SEVERITY} and no minutes")
         if self.operation is None and not self.minutes:

@@ -117,6 +117,10 @@ class Alerts(pulumi.ComponentResource):
                         time_aggregation=monitor.AggregationTypeEnum.AVERAGE,
                         operator=monitor.Operator.LESS_THAN,
                         threshold=metric.below,
+                        dimensions=[
+                            monitor.MetricDimensionArgs(name=name, operator="Include", values=list(values))
+                            for name, values in metric.only.items()
+                        ],
                     )
                 ],
             ),
@@ -173,6 +177,7 @@ class Alerts(pulumi.ComponentResource):
                         # The SDK's enum of this name is another API's; this is the rule's own word.
                         operator="GreaterThan",
                         threshold=0,
+                        dimensions=[_each(alert.by)] if alert.by is not None else None,
                         failing_periods=monitor.ConditionFailingPeriodsArgs(
                             number_of_evaluation_periods=1, min_failing_periods_to_alert=1
                         ),
@@ -186,6 +191,11 @@ class Alerts(pulumi.ComponentResource):
             tags=dict(scope.tags),
             opts=pulumi.ResourceOptions(parent=self),
         )
+
+
+def _each(column: str) -> monitor.DimensionArgs:
+    """Every value of a column by itself. Without it the workspace has one alarm, which is silent for the next value."""
+    return monitor.DimensionArgs(name=column, operator=monitor.DimensionOperator.INCLUDE, values=["*"])
 
 
 def window(minutes: int) -> str:

@@ -1,4 +1,7 @@
-"""Which alarms fire, as Azure Monitor lists them (docs/facts/azure.md#alerts-that-fired). Only reads."""
+"""Which alarms fire, as Azure Monitor lists them, and which are off (docs/facts/azure.md#alerts-that-fired).
+
+Only reads.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from infra.operations import api_versions
-from infra.operations.arm import Arm
+from infra.operations.arm import Arm, NotThereError
 
 FIRED, CLOSED = "Fired", "Closed"
 LONGEST = "30d"
@@ -44,3 +47,19 @@ def firing(arm: Arm, subscription: str, rules: Container[str]) -> Iterator[Firin
                 target=str(said.get("targetResource") or "").rpartition("/")[2],
                 description=str(said.get("description") or ""),
             )
+
+
+def switched_off(arm: Arm, group: str, rules: Container[str]) -> Iterator[str]:
+    """Log alarms of these rules (names) that are off: Azure does it itself (docs/facts/azure.md#queries-of-alerts).
+
+    Raises:
+        ArmError: Azure refused or did not answer.
+    """
+    path = f"{group}/providers/Microsoft.Insights/scheduledQueryRules"
+    try:
+        for item in arm.list(path, api_versions.LOG_ALERTS):
+            name = str(item.get("name") or "").lower()
+            if name in rules and (item.get("properties") or {}).get("enabled") is False:
+                yield name
+    except NotThereError:  # no group, no rule
+        return

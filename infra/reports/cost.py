@@ -177,8 +177,10 @@ def _network(plan: AzurePlan, prices: Prices) -> Iterator[Item]:
 def _by_use(plan: AzurePlan) -> Iterator[Item]:
     cap = plan.monitoring.daily_cap_gb
     yield Item("Log Analytics", f"at most {cap:g} GB a day", None, "billed by ingestion; not verified")
-    asked = "" if plan.gateway.existing else "log queries every 5 minutes, "
-    yield Item("Alert rules", f"{asked}a metric of each VM", None, "no verified price")
+    asked, series = "a metric of each VM", "VM"
+    if not plan.gateway.existing:
+        asked, series = f"log queries every 5 minutes, {asked}", "VM, node and product"
+    yield Item("Alert rules", asked, None, f"no verified price; each {series} that is told by itself counts")
     yield Item("Key Vault, DNS, traffic", "by use", None, "billed by use")
 
 

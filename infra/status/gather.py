@@ -30,17 +30,23 @@ def seen(arm: Arm, plan: AzurePlan, subscription: str) -> Seen:
     pools = {pool.id: _members(arm, f"{gateway}/backends/{pool.id}") for pool in plan.gateway.pools}
     rules = {plan.names.alert(alert.name).lower() for alert in alert_rules.alerts()}
     firing: tuple[Firing, ...] | None = None
+    off: tuple[str, ...] | None = None
     refused = []
     try:
         firing = tuple(arm_alerts.firing(arm, subscription, rules))
     except ArmError as error:
         refused.append(f"alarms: {error}")
+    try:
+        off = tuple(sorted(arm_alerts.switched_off(arm, arm_ids.group(plan, subscription), rules)))
+    except ArmError as error:
+        refused.append(f"alarms that are off: {error}")
     return Seen(
         asked_at=datetime.now(UTC),
         stand_in=arm.is_stand_in,
         nodes=nodes,
         pools={pool: members for pool, members in pools.items() if members is not None},
         firing=firing,
+        off=off,
         not_told=tuple(refused),
     )
 

@@ -16,12 +16,16 @@ from plan.vocabulary import Delivery
 
 SUCCEEDED = "Succeeded"
 _CHANGING = frozenset({"Creating", "Updating", "Deleting"})
+_UNDER_WAY = frozenset({"Creating", "Pending", "Running", "Updating"})
 _ENDED_BADLY = frozenset({"Canceled", "Failed", "TimedOut"})
 
 
 @verify(UNIQUE)
 class Readiness(StrEnum):
-    """What the last apply said of a node. `NOT_TOLD`: its bundle comes over SSH, of which Azure knows nothing."""
+    """What the last apply said of a node.
+
+    `NOT_TOLD`: its bundle comes over SSH, of which Azure knows nothing, or Azure's word for the run says nothing.
+    """
 
     SERVING = "serving"
     APPLYING = "applying"
@@ -33,7 +37,7 @@ class Readiness(StrEnum):
 
 @verify(UNIQUE)
 class Result(StrEnum):
-    """How a roll went. `PARTIAL`: it ended before each node had its bundle, and no node failed."""
+    """How a roll went. `PARTIAL`: none failed or is under way, and not each node is known to have its bundle."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -149,8 +153,10 @@ def _readiness(plan: AzurePlan, seen: SeenNode) -> Readiness:
         return Readiness.NEVER
     if apply.state == SUCCEEDED:
         return Readiness.SERVING
-    if apply.state not in _ENDED_BADLY:
+    if apply.state in _UNDER_WAY:
         return Readiness.APPLYING
+    if apply.state not in _ENDED_BADLY:
+        return Readiness.NOT_TOLD
     return Readiness.ROLLED_BACK if apply.told.get("state") == Readiness.ROLLED_BACK.value else Readiness.FAILED
 
 
@@ -193,6 +199,8 @@ def _of_apply(plan: AzurePlan, seen: SeenNode, readiness: Readiness) -> list[str
             return [f"{seen.name} went back to its bundle before, since the new one failed{said}{again}"]
         case Readiness.FAILED:
             return [f"the last apply of {seen.name} failed{said}{again}"]
+        case Readiness.NOT_TOLD if seen.apply is not None:
+            return [f"Azure calls the last apply of {seen.name} {seen.apply.state}, which tells nothing{again}"]
         case Readiness.SERVING | Readiness.NOT_TOLD:
             return []
 
@@ -209,7 +217,7 @@ def _result(turns: Sequence[Turn], nodes: int) -> Result:
     states = {turn.apply.state for turn in turns}
     if states & _ENDED_BADLY:
         return Result.FAILED
-    if states != {SUCCEEDED}:
+    if states & _UNDER_WAY:
         return Result.RUNNING
     same = len({turn.apply.bundle for turn in turns}) == 1
-    return Result.SUCCEEDED if same and len(turns) == nodes else Result.PARTIAL
+    return Result.SUCCEEDED if states == {SUCCEEDED} and same and len(turns) == nodes else Result.PARTIAL

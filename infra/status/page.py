@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -32,6 +33,7 @@ def to_json(status: Status) -> dict[str, Any]:
         "versions": _versions(status),
         "roll": None if status.roll is None else _roll(status.roll),
         "alarms": None if status.seen.firing is None else [_alarm(one) for one in status.firing],
+        "alarms_off": None if status.seen.off is None else list(status.seen.off),
         "not_told": list(status.seen.not_told),
     }
 
@@ -116,12 +118,18 @@ def lines(status: Status) -> Iterator[str]:
 
 
 def _alarms(status: Status) -> Iterator[str]:
-    if status.seen.firing is None:
-        return
-    if not status.firing:
+    if status.seen.firing is not None and not status.firing:
         yield "alarms: none"
-    for one in status.firing:
-        yield f"alarm: {one.rule} (severity {one.severity}) since {one.since}, on {one.target}. {one.description}"
+    count = Counter((one.rule, one.target) for one in status.firing)
+    for one in status.firing:  # the first of its like is the oldest
+        often = count.pop((one.rule, one.target), 0)
+        times = f" {often} times" if often > 1 else ""
+        if often:
+            since = f"(severity {one.severity}){times} since {one.since}"
+            yield f"alarm: {one.rule} {since}, on {one.target}. {one.description}"
+    for name in status.seen.off or ():
+        again = f"make up STACK={status.stack} PULUMI_FLAGS=--refresh"
+        yield f"alarm off: {name} watches nothing (a query that fails for a week is off); `{again}` turns it on"
 
 
 def _table(status: Status) -> Iterator[str]:

@@ -43,11 +43,15 @@ class SeenNode:
 
 @dataclass(frozen=True)
 class Seen:
-    """All of it. `pools`: ids of the members of each pool that is there. `firing` is None where it was not told."""
+    """All of it. `pools`: ids of the members of each pool that is there. `firing` and `off` are None where not told.
+
+    `off` are log alarms that are switched off.
+    """
 
     asked_at: datetime
     stand_in: bool
     nodes: tuple[SeenNode, ...]
     pools: Mapping[str, tuple[str, ...]]
     firing: tuple[Firing, ...] | None
+    off: tuple[str, ...] | None = None
     not_told: tuple[str, ...] = ()

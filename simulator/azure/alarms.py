@@ -20,21 +20,24 @@ STATELESS: Final = frozenset({"monitor:ActivityLogAlert"})
 _NOTE: Final = "alerts"
 
 
-def fire(state: State, rule: Resource, target: str) -> None:
-    """The rule's condition holds for a resource. A rule with a state fires once, until its condition clears."""
-    if rule.key not in STATELESS and any(one["target"] == target for one in _fired(rule)):
+def fire(state: State, rule: Resource, target: str, of: str = "") -> None:
+    """The rule's condition holds for a resource; `of` which values of its dimensions, where it splits by some.
+
+    A rule with a state fires once for each, until its condition clears.
+    """
+    if rule.key not in STATELESS and any((one["target"], one["of"]) == (target, of) for one in _fired(rule)):
         return
     alerts = rule.notes.setdefault(_NOTE, [])
     name = str(uuid.UUID(derived(state.salt, rule.id, target, str(len(alerts)))))
-    alerts.append({"name": name, "target": target, "since": _now(), "resolved": ""})
+    alerts.append({"name": name, "target": target, "of": of, "since": _now(), "resolved": ""})
 
 
-def clear(rule: Resource, target: str) -> None:
+def clear(rule: Resource, target: str, of: str = "") -> None:
     """The condition holds no more."""
     if rule.key in STATELESS:
         return
     for one in _fired(rule):
-        if one["target"] == target:
+        if (one["target"], one["of"]) == (target, of):
             one["resolved"] = _now()
 
 

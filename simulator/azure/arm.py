@@ -2,7 +2,7 @@
 
 Only what `infra` asks for: a service's products and subscriptions, their keys, regenerating a key; private DNS zones
 and their links; what `arm_subscription.py` lists and purges; what `arm_power.py` starts; what `arm_resources.py` shows;
-alerts that fired (`alarms.py`).
+alerts that fired (`alarms.py`), log alerts of a group.
 Anything else is 404 with a text that says so. It listens on loopback and checks no token: none is ever sent there.
 """
 
@@ -39,6 +39,10 @@ _COLLECTIONS: Final = {
         (rf"(?P<inside>{_SERVICE})/products", "apimanagement:Product"),
         (rf"(?P<inside>{_SERVICE})/subscriptions", "apimanagement:Subscription"),
         (rf"(?P<inside>{_VM})/runCommands", run_command.KIND),
+        (
+            r"(?P<inside>/subscriptions/[^/]+/resourceGroups/[^/]+)/providers/Microsoft\.Insights/scheduledQueryRules",
+            "monitor:ScheduledQueryRule",
+        ),
         (rf"(?P<inside>/subscriptions/[^/]+)/providers/{_ZONES}", "privatedns:PrivateZone"),
         (rf"(?P<inside>{_IN_GROUP}/{_ZONES}/[^/]+)/virtualNetworkLinks", "privatedns:VirtualNetworkLink"),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from simulator.kusto.functions import AGGREGATES, SCALARS, Aggregate, Row, Value
@@ -32,8 +32,9 @@ _COUNT: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
 class Reader:
     """Words from left to right."""
 
-    def __init__(self, query: str) -> None:
+    def __init__(self, query: str, now: datetime | None = None) -> None:
         self._words = words(query)
+        self._scalars = {**SCALARS, "ago": _before(now)}
         self._place = 0
 
     @property
@@ -89,9 +90,9 @@ class Reader:
             KustoError: it is none that is imitated.
         """
         name = self.word("name")
-        if name in SCALARS:  # of what one of them gives
+        if name in self._scalars:  # of what one of them gives
             self.need("(")
-            inner, scalar = self.aggregate(), SCALARS[name]
+            inner, scalar = self.aggregate(), self._scalars[name]
             self.need(")")
             return lambda rows: scalar(inner(rows))
         if name not in AGGREGATES:
@@ -158,9 +159,9 @@ class Reader:
             case "span":
                 return _constant(timedelta(**{_SPANS[word.text[-1]]: int(word.text[:-1])}))
             case "name" if self.next.text == "(":
-                if word.text not in SCALARS:
+                if word.text not in self._scalars:
                     raise KustoError(f"{word.text}() is not imitated")
-                return _called(SCALARS[word.text], self._arguments())
+                return _called(self._scalars[word.text], self._arguments())
             case "name":
                 return _column(word.text)
         raise KustoError(f"at {word.text!r}: not imitated")
@@ -172,6 +173,17 @@ class Reader:
             found.append(self.value())
             self.take(",")
         return found
+
+
+def _before(now: datetime | None) -> Callable[[timedelta], datetime]:
+    """`ago`: a time before the moment at which the query is asked."""
+
+    def ago(span: timedelta) -> datetime:
+        if now is None:
+            raise KustoError("ago() needs the time at which the query is asked")
+        return now - span
+
+    return ago
 
 
 def _constant(value: Any) -> Value:

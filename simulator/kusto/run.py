@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 from simulator.kusto.expressions import Reader
@@ -36,13 +37,13 @@ class Table:
         return cls(names, made)
 
 
-def run(query: str, tables: Mapping[str, Table]) -> list[Row]:
-    """The rows that a query answers with. A table that is not there is an error, but in a fuzzy union.
+def run(query: str, tables: Mapping[str, Table], now: datetime | None = None) -> list[Row]:
+    """The rows that a query answers with, `now`. A table that is not there is an error, but in a fuzzy union.
 
     Raises:
         KustoError: the query is wrong, or beyond what is imitated.
     """
-    reader = Reader(query)
+    reader = Reader(query, now)
     known = dict(tables)
     while reader.take("let"):
         name = reader.word("name")

@@ -106,7 +106,7 @@ def test_an_alarm_as_the_engine_made_it_fires_is_told_and_clears(life: Life) -> 
         with store.transaction() as azure:
             rule = alarms.rule(azure, name)
             (second,) = (vm for vm in rule.properties["scopes"] if vm.endswith(SECOND))
-            series = {(second, "VmAvailabilityMetric"): [(now, value)]}
+            series = {(second, "VmAvailabilityMetric"): [watch.Sample(now, value, {"Context": "Platform"})]}
             watch.check(azure, rule, now, watch.Measured(metrics=series))
 
     look(0.0)
@@ -115,6 +115,17 @@ def test_an_alarm_as_the_engine_made_it_fires_is_told_and_clears(life: Life) -> 
     for _ in range(watch.QUIET_CHECKS):
         look(1.0)
     assert status(code=0)["alarms"] == []
+
+
+def test_a_log_alarm_that_azure_switched_off_is_named_until_an_up_with_a_refresh(life: Life) -> None:
+    name = life.plan().names.alert("unmetered")
+    assert status(code=0)["alarms_off"] == []
+    with Store(life.sandbox.azure_state).transaction() as azure:
+        alarms.rule(azure, name).properties["enabled"] = False
+    assert status(code=0)["alarms_off"] == [name]
+    life.refresh()
+    life.up()
+    assert status(code=0)["alarms_off"] == []
 
 
 def test_every_alarm_reaches_the_same_people(life: Life) -> None:

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from components import alert_rules
+from components import alert_rules, queries
 from components.alerts import Alerts, AlertsArgs
 from plan.azure.model import AzurePlan
 from simulator.azure import alarms, watch
 from simulator.azure.state.store import Resource, State
-from simulator.azure.watch import QUIET_CHECKS, Measured
-from simulator.kusto.run import Table
+from simulator.azure.watch import QUIET_CHECKS, Measured, Sample
+from simulator.kusto.run import Table, run
 from tests.unit.builders import arm_id, plan, scope
 from tests.unit.recording import run_program
 
@@ -26,6 +26,8 @@ WORKSPACE = arm_id("Microsoft.OperationalInsights/workspaces", "logs")
 VMS = [arm_id("Microsoft.Compute/virtualMachines", f"vm-{number}") for number in (1, 2)]
 RULES = ("monitor:ActivityLogAlert", "monitor:MetricAlert", "monitor:ScheduledQueryRule")
 START = datetime(2026, 11, 29, 12, tzinfo=UTC)
+EARLIER = START - timedelta(minutes=20)
+"""Long enough ago for an alarm that waits for what comes late."""
 SCHEMA = json.loads(Path("tools/kql/tables.json").read_text(encoding="utf-8"))
 Row = Mapping[str, Any]
 
@@ -62,8 +64,16 @@ class Monitor:
         """The next evaluation; the resources for which the alarm then fires."""
         self.now += timedelta(minutes=minutes)
         watch.check(self.state, self.rule, self.now, measured)
+        return self.firing()
+
+    def firing(self) -> list[str]:
+        """The resources for which the alarm fires."""
         fired = alarms.listed(self.state, {"monitorCondition": "Fired"})
         return [one["properties"]["essentials"]["targetResource"] for one in fired]
+
+    def of(self) -> list[str]:
+        """The values of the dimension for which the alarm fires."""
+        return [one["of"] for one in self.rule.notes["alerts"] if not one["resolved"]]
 
 
 def logs(rows: Iterable[Row], tokens: Mapping[str, float] | None = None, at: datetime = START) -> Measured:
@@ -119,7 +129,20 @@ CASES: Mapping[str, list[tuple[str, Callable[[], Measured], bool]]] = {
         ("nobody asks, as at night", lambda: logs([]), False),
         ("two requests failed", lambda: logs(failed(2)), False),
         ("one node answers", lambda: logs([*failed(40), *answered(1)]), False),
-        ("nodes answer, with errors", lambda: logs(answered(9, ResponseCode=500, BackendResponseCode=500)), False),
+        ("no node has begun", lambda: logs(answered(9, ResponseCode=503, BackendResponseCode=503)), True),
+        ("nodes answer, with errors", lambda: logs(answered(9, ResponseCode=500, BackendResponseCode=500)), True),
+        ("people give up before an answer", lambda: logs(failed(3, ResponseCode=0)), True),
+        ("the log has no status", lambda: logs(failed(3, ResponseCode=None)), True),
+        (
+            "one node has not begun, the other serves",
+            lambda: logs([*answered(40, ResponseCode=503, BackendResponseCode=503), *answered(1, 2)]),
+            False,
+        ),
+        (
+            "nodes are full",
+            lambda: logs([*failed(9), *answered(9, ResponseCode=429, BackendResponseCode=429)]),
+            False,
+        ),
         ("a key is wrong", lambda: logs(refused(60)), False),
     ],
     "node-out-of-pool": [
@@ -144,11 +167,16 @@ CASES: Mapping[str, list[tuple[str, Callable[[], Measured], bool]]] = {
         ("one refusal of a node", lambda: logs(refused(4, by_node=True)), False),
     ],
     "unmetered": [
-        ("no token was ever counted", lambda: logs(answered(20)), True),
-        ("none of this product", lambda: logs([*answered(20), *answered(20, product="web")], {"web": 5.0}), True),
-        ("it is counted", lambda: logs(answered(20), {"developers": 900.0}), False),
-        ("only models are listed", lambda: logs(answered(40, OperationId="list-models"), {}), False),
-        ("few ask", lambda: logs(answered(19), {}), False),
+        ("no token was ever counted", lambda: logs(answered(20), at=EARLIER), True),
+        (
+            "none of this product",
+            lambda: logs([*answered(20), *answered(20, product="web")], {"web": 5.0}, at=EARLIER),
+            True,
+        ),
+        ("it is counted", lambda: logs(answered(20), {"developers": 900.0}, at=EARLIER), False),
+        ("only models are listed", lambda: logs(answered(40, OperationId="list-models"), {}, at=EARLIER), False),
+        ("few ask", lambda: logs(answered(19), {}, at=EARLIER), False),
+        ("they asked just now", lambda: logs(answered(20), {}), False),
     ],
     "slow-answers": [
         ("one in ten takes long", lambda: logs([*answered(18), *answered(2, TotalTime=200_000)]), True),
@@ -188,10 +216,77 @@ def test_what_is_older_than_an_alarm_looks_back_is_forgotten() -> None:
     assert Monitor("no-node-answers").look(logs(failed(3)), minutes=15) == []
 
 
-def available(values: Mapping[str, list[float]], begin: datetime) -> Measured:
+def silent(node: int, at: datetime) -> Measured:
+    """The other one of two nodes answers."""
+    return logs(answered(60, 3 - node), at=at)
+
+
+def test_the_next_node_is_told_while_the_first_still_fires_and_clears_by_itself() -> None:
+    monitor = Monitor("node-out-of-pool")
+    monitor.look(silent(2, monitor.now))
+    second = monitor.of()
+    assert len(second) == 1
+    monitor.look(silent(1, monitor.now))
+    both_nodes = monitor.of()
+    assert len(both_nodes) == 2
+    assert both_nodes[0] == second[0] != both_nodes[1]
+    for _ in range(QUIET_CHECKS - 1):
+        monitor.look(silent(1, monitor.now))
+    assert monitor.of() == both_nodes[1:], "the one that answers again has cleared"
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("unmetered", lambda product: answered(20, product=product)),
+        ("slow-answers", lambda product: answered(20, product=product, TotalTime=200_000)),
+        ("refusals", lambda product: failed(20, product=product, ResponseCode=429)),
+    ],
+)
+def test_the_next_product_is_told_while_the_first_still_fires(name: str, row: Callable[[str], list[Row]]) -> None:
+    monitor = Monitor(name)
+
+    def at() -> datetime:
+        return monitor.now - timedelta(minutes=20) if name == "unmetered" else monitor.now
+
+    monitor.look(logs(row("developers"), at=at()))
+    assert monitor.of() == ["ProductId=developers"]
+    monitor.look(logs([*row("developers"), *row("web")], at=at()))
+    assert monitor.of() == ["ProductId=developers", "ProductId=web"]
+
+
+def test_who_refuses_keys_is_told_by_itself() -> None:
+    monitor = Monitor("refused-keys")
+    monitor.look(logs([*refused(50), *refused(5, by_node=True)]))
+    assert sorted(monitor.of()) == ["Refuser=gateway", "Refuser=node"]
+
+
+def test_metrics_that_come_later_than_the_log_are_waited_for() -> None:
+    """Answers at 12:00; their metrics are in the workspace at 12:05, or never."""
+    counted, never = Monitor("unmetered"), Monitor("unmetered")
+    for minute in range(5, 60, 5):
+        tokens = {"developers": 900.0} if minute > 5 else {}
+        assert counted.look(logs(answered(20), tokens)) == [], minute
+        assert never.look(logs(answered(20), {})) == ([WORKSPACE] if minute > 15 else []), minute
+
+
+def test_tokens_of_another_hour_do_not_speak_for_answers_of_this_one() -> None:
+    """Azure may give a query with `ago` a wider range of time than the alarm's window."""
+    now = START + timedelta(minutes=30)
+    old = logs([], {"developers": 9.0}, at=now - timedelta(hours=3)).tables
+    tables = {**old, "ApiManagementGatewayLogs": logs(answered(20)).tables["ApiManagementGatewayLogs"]}
+    assert len(run(queries.query("alert_unmetered"), tables, now)) == 1
+
+
+def available(values: Mapping[str, list[float]], begin: datetime, context: str = "Platform") -> Measured:
     """A value each minute; a deallocated VM has none."""
     times = [begin + timedelta(minutes=minute) for minute in range(1, 6)]
-    series = {(vm, "VmAvailabilityMetric"): list(zip(times, each, strict=True)) for vm, each in values.items() if each}
+    series = {
+        (vm, "VmAvailabilityMetric"): [
+            Sample(at, value, {"Context": context}) for at, value in zip(times, each, strict=True)
+        ]
+        for vm, each in values.items()
+    }
     return Measured(metrics=series)
 
 
@@ -203,9 +298,16 @@ def test_a_vm_that_is_not_available_fires_by_itself_and_clears() -> None:
     assert monitor.look(available({VMS[0]: [1.0] * 5, VMS[1]: [1.0] * 5}, monitor.now)) == []
 
 
-def test_a_nightly_stop_is_no_vm_that_failed() -> None:
+def test_a_stop_in_the_portal_measures_nothing_and_is_no_vm_that_failed() -> None:
     monitor = Monitor("vm-unavailable")
-    assert monitor.look(available({VMS[0]: [], VMS[1]: []}, monitor.now)) == []
+    assert monitor.look(Measured(metrics={(vm, "VmAvailabilityMetric"): [] for vm in VMS})) == []
+
+
+@pytest.mark.parametrize(("context", "fired"), [("Customer", []), ("Platform", [VMS[1]]), ("Unknown", [VMS[1]])])
+def test_only_people_who_stop_a_vm_are_no_failure(context: str, fired: list[str]) -> None:
+    """Whoever shuts a VM down from within makes its metric 0; so does a host that fails."""
+    monitor = Monitor("vm-unavailable")
+    assert monitor.look(available({VMS[1]: [0.0] * 5}, monitor.now, context)) == fired
 
 
 def event(vm: str, status: str, operation: str = "Microsoft.Compute/virtualMachines/runCommands/write") -> Row:

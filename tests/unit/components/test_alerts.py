@@ -74,6 +74,8 @@ def test_every_alert_of_the_logs_asks_a_query_and_fires_on_the_first_row(preview
             "GreaterThan",
             0,
         )
+        split = [{"name": alert.by, "operator": "Include", "values": ["*"]}] if alert.by else None
+        assert condition.get("dimensions") == split
         assert rule["windowSize"] == window(alert.minutes)
         assert rule["severity"] == alert.severity
         assert rule["scopes"] == [WORKSPACE]
@@ -102,6 +104,24 @@ def test_one_metric_of_every_vm_is_watched(preview: bool) -> None:
         "LessThan",
         1,
     )
+    (context,) = condition["dimensions"]
+    assert (context["name"], context["operator"], context["values"]) == (
+        "Context",
+        "Include",
+        ["Platform", "Unknown"],
+    )
+
+
+def test_what_is_told_of_nodes_products_and_refusers_is_told_of_each() -> None:
+    assert {alert.name: alert.by for alert in alerts() if alert.query} == {
+        "no-node-answers": None,
+        "server-errors": None,
+        "node-out-of-pool": "Node",
+        "refused-keys": "Refuser",
+        "unmetered": "ProductId",
+        "slow-answers": "ProductId",
+        "refusals": "ProductId",
+    }
 
 
 def test_failed_run_commands_of_every_vm_are_watched(preview: bool) -> None:
@@ -144,6 +164,7 @@ def test_without_the_gateways_logs_there_is_nothing_to_ask() -> None:
         ({"operation": "x/write", "severity": 1}, "an operation has severity 4 and no minutes"),
         ({"operation": "x/write", "severity": 4, "minutes": 5}, "an operation has severity 4 and no minutes"),
         ({"query": "latency", "severity": 1}, "needs minutes"),
+        ({"operation": "x/write", "severity": 4, "by": "Node"}, "`by` needs a query"),
         ({"query": "latency", "severity": 5, "minutes": 5}, "less than or equal to 4"),
     ],
 )

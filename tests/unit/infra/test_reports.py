@@ -43,6 +43,14 @@ def price(result: cost.Estimate, name: str) -> float | None:
 # Cost
 
 
+def test_of_alert_rules_each_node_and_product_that_is_told_by_itself_counts() -> None:
+    (rules,) = (item for item in cost.estimate(load_plan("dev")).items if item.name == "Alert rules")
+    assert (rules.usd_per_month, rules.basis) == (
+        None,
+        "no verified price; each VM, node and product that is told by itself counts",
+    )
+
+
 def test_two_h100_nodes_in_east_us_2_cost_what_the_price_list_says() -> None:
     result = cost.estimate(load_plan("dev"))
     assert price(result, "Nodes") == 10_190.80  # 2 x 6.98 USD/h x 730 h

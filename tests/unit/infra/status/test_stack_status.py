@@ -137,6 +137,26 @@ def test_a_roll_that_runs_is_no_failure_but_its_node_does_not_serve_yet(store: S
     assert (found["roll"]["result"], found["roll"]["ended"]) == ("running", None)
 
 
+@pytest.mark.parametrize("state", ["Pending", "Running", "Creating", "Updating"])
+def test_only_these_words_mean_that_a_node_is_applying(store: Store, wanted: str, state: str) -> None:
+    with store.transaction() as azure:
+        applied(azure, SECOND, wanted, executionState=state, startTime="2026-11-29T13:00:00Z", endTime="")
+    found = told(code=1)
+    assert (found["nodes"][1]["readiness"], found["roll"]["result"]) == ("applying", "running")
+
+
+@pytest.mark.parametrize("word", ["Unknown", "Deleting", "Paused"])
+def test_a_word_that_tells_nothing_is_not_taken_for_an_apply_under_way(store: Store, wanted: str, word: str) -> None:
+    with store.transaction() as state:
+        applied(state, SECOND, wanted, executionState=word, startTime="2026-11-29T13:00:00Z", endTime="")
+    found = told(code=1)
+    node = found["nodes"][1]
+    assert (node["serves"], node["readiness"], node["bundle"]) == (False, "not-told", None)
+    said = f"Azure calls the last apply of {SECOND} {word}, which tells nothing; run `make up STACK=dev`"
+    assert node["reasons"] == [said]
+    assert found["roll"]["result"] == "partial"
+
+
 def test_a_node_that_is_in_no_pool_gets_no_requests(store: Store) -> None:
     with store.transaction() as state:
         pooled(state, POOL.members[0].id)
@@ -191,6 +211,49 @@ def test_alarms_that_fire_are_told_the_worst_first_and_one_that_cleared_is_not(s
         for name in names:
             alarms.clear(alarms.rule(state, PLAN.names.alert(name)), VMS[FIRST])
     assert told(code=0)["alarms"] == []
+
+
+def test_alarms_of_one_rule_and_target_are_one_line_with_a_count(store: Store) -> None:
+    """Each attempt that failed is an alert of its own; those of another node are another line."""
+    rule_id = f"{RULE}/{PLAN.names.alert('run-command-failed')}"
+    with store.transaction() as state:
+        put(state, rule_id, "monitor:ActivityLogAlert", description="No bundle.")
+        for node in (FIRST, FIRST, FIRST, SECOND):
+            alarms.fire(state, state.resources[rule_id.lower()], VMS[node])
+    assert len(told(code=0)["alarms"]) == 4
+    lines = [line for line in ask().stdout.splitlines() if line.startswith("alarm:")]
+    assert [
+        (" 3 times since " in line, f", on {node}. No bundle." in line)
+        for line, node in zip(lines, (FIRST, SECOND), strict=True)
+    ] == [
+        (True, True),
+        (False, True),
+    ]
+
+
+def test_log_alarms_that_azure_switched_off_are_named(store: Store) -> None:
+    assert told(code=0)["alarms_off"] == []
+    with store.transaction() as state:
+        for name, enabled in (("unmetered", False), ("refusals", True), ("slow-answers", False)):
+            put(state, f"{RULE}/{PLAN.names.alert(name)}", "monitor:ScheduledQueryRule", enabled=enabled)
+        put(state, f"{RULE}/somebody-elses", "monitor:ScheduledQueryRule", enabled=False)
+    off = [PLAN.names.alert(name) for name in ("slow-answers", "unmetered")]
+    assert told(code=0)["alarms_off"] == off
+    lines = [line for line in ask().stdout.splitlines() if line.startswith("alarm off: ")]
+    assert [line.split()[2] for line in lines] == off
+    assert lines[0].endswith("`make up STACK=dev PULUMI_FLAGS=--refresh` turns it on")
+
+
+def test_without_the_right_to_read_rules_the_alarms_that_fire_are_told(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> Any:
+        raise arm.ArmError("Azure refused (AuthorizationFailed): no. Sign in as somebody with the role `Reader`.")
+
+    monkeypatch.setattr("infra.operations.arm_alerts.switched_off", refuse)
+    found = told(code=0)
+    assert (found["alarms"], found["alarms_off"]) == ([], None)
+    assert found["not_told"][0].startswith("alarms that are off: Azure refused (AuthorizationFailed)")
 
 
 def test_without_the_right_to_read_alarms_the_rest_is_told(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """What is measured next and what is best: with figures that follow from the flags, so the optimum is known."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,28 @@ class TestSweep:
         assert bench.started == [Flags()]
         (verdict,) = report.verdicts(self.plan, found)
         assert (verdict.best, verdict.to_untold, verdict.to_plain) == (Flags(), 1, None)
+
+    def test_only_runs_of_the_plans_loads_count(self, tmp_path):
+        """Results of one load, then a sweep for another with little time, then one for both."""
+        found = go(tmp_path, Bench(), self.plan)
+        said, other = list[str](), Plan((DOCUMENTS,), KNOBS, 0.1)
+        bench = Bench(lambda _: reading(100, streams=DOCUMENTS.levels), (DOCUMENTS,))
+        assert other.left(found) == other.most_engines
+        assert report.verdicts(other, found) == [], "nothing is known of that load"
+        assert not sweep.run(other, found, tmp_path / "r.json", bench.measure, say=said.append, limit_s=30)
+        assert bench.started == [Flags()], "one engine in any case, so that the call was of some use"
+        assert said[0] == f"engine 1 of at most {other.most_engines}: untold"
+        assert [verdict.workload for verdict in report.verdicts(other, found)] == [DOCUMENTS]
+        assert len(other.measured(found)) == 1
+        more = Plan((CHAT, replace(CHAT, levels=(4,))), KNOBS, 0.1)
+        assert [verdict.workload for verdict in report.verdicts(more, found)] == [CHAT]
+
+    def test_the_number_of_engines_is_never_above_what_is_said(self, tmp_path):
+        """An earlier sweep tried more flags than this one may."""
+        found = go(tmp_path, Bench(), self.plan)
+        few, said = Plan((CHAT,), (Knob("max_num_seqs", (512,)),), 0.1), list[str]()
+        assert sweep.run(few, found, tmp_path / "r.json", Bench().measure, say=said.append)
+        assert said[0].startswith("engine 9 of at most 9, 1 min left at most: ")
 
     def test_two_loads_share_what_they_can_and_each_gets_its_best(self, tmp_path):
         plan = Plan((CHAT, DOCUMENTS), KNOBS, 0.1)

@@ -120,11 +120,13 @@ def tune(
             limit_s = None if minutes is None else minutes * 60
             whole = sweep.run(plan, found, file, node.measure, say=_log, limit_s=limit_s)
     except KeyboardInterrupt:
-        _log(f"stopped; {len(found.runs)} engines are in {file}, and the same command goes on from there")
+        _log(f"stopped; {len(plan.measured(found))} engines are in {file}, and the same command goes on from there")
         raise typer.Exit(ExitCode.FAILED) from None
     if not whole:
-        _log(f"the time is over after {len(found.runs)} engines; the same command goes on from there")
+        _log(f"the time is over after {len(plan.measured(found))} engines; the same command goes on from there")
     verdicts = report.verdicts(plan, found)
+    for unjudged in (load for load in plan.workloads if load not in [verdict.workload for verdict in verdicts]):
+        _log(f"nothing can be said of the load {unjudged.load} yet: the untold engine has not been under it")
     for verdict in verdicts:
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
         entry.put(registry.load(registry_file), name, verdict.tuned(conditions, today))
@@ -167,13 +169,13 @@ def _workloads(prepared: Prepared, asked: list[registry.Load] | None, streams: s
 
 def _print_plan(node: Node, plan: Plan, found: results.Results, file: Path, *, as_json: bool) -> None:
     each = node.seconds
-    left = max(0, plan.most_engines - len(found.runs))
+    left, measured = plan.left(found), len(plan.measured(found))
     document: dict[str, Any] = {
         "conditions": node.conditions,
         "loads": [str(workload) for workload in plan.workloads],
         "flags": {knob.name.replace("_", "-"): knob.values for knob in plan.knobs},
         "engines_at_most": plan.most_engines,
-        "measured": len(found.runs),
+        "measured": measured,
         "minutes_at_most": None if each is None else round(left * each / 60, 1),
         "results": str(file),
         "plain": shlex.join(node.argv(None)) if plan.plain else None,
@@ -182,7 +184,7 @@ def _print_plan(node: Node, plan: Plan, found: results.Results, file: Path, *, a
         typer.echo(json.dumps(document, indent=2))
         return
     how_long = "how long is not known without a GPU" if each is None else f"about {left * each / 60:.0f} min at most"
-    typer.echo(f"{left} engines at most, {how_long}; {len(found.runs)} are in {file}")
+    typer.echo(f"{left} engines at most, {how_long}; {measured} are in {file}")
     for remark in node.prepared.remarks:
         typer.echo(f"# {remark}", err=True)
     typer.echo("\n".join(f"  {workload}" for workload in document["loads"]))

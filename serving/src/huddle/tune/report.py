@@ -94,10 +94,12 @@ class Verdict:
 
 
 def verdicts(plan: Plan, results: Results) -> list[Verdict]:
-    """The best so far for each load."""
+    """The best so far for each load; none for one whose untold engine is not measured yet."""
     found = []
     for workload in plan.workloads:
         readings = results.of(str(workload))
+        if Flags() not in readings:
+            continue
         runs = {flags: reading for flags, reading in readings.items() if flags is not None}
         best, _ = search.step(plan.knobs, runs, plan.tolerance)
         found.append(Verdict(workload, best, readings, plan.tolerance))

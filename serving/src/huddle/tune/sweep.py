@@ -42,6 +42,15 @@ class Plan:
         """How many are started at most."""
         return search.most_engines(self.knobs, len(self.workloads)) + self.plain
 
+    def measured(self, results: Results) -> list[Run]:
+        """The runs that say something of one of these loads; a file of results may have others, too."""
+        loads = {str(workload) for workload in self.workloads}
+        return [run for run in results.runs if loads & {*run.readings}]
+
+    def left(self, results: Results) -> int:
+        """How many engines are still to be started at most."""
+        return max(0, self.most_engines - len(self.measured(results)))
+
     def pending(self, results: Results) -> list[Flags | None]:
         """The next engines that are known to be needed; None is the plain one."""
         known = [results.of(str(workload)) for workload in self.workloads]
@@ -71,12 +80,13 @@ def run(
     """
     began = time.monotonic()
     while pending := plan.pending(results):
-        usual = sum(one.seconds for one in results.runs) / max(1, len(results.runs))
-        if limit_s is not None and results.runs and time.monotonic() - began + usual > limit_s:
+        measured, left = plan.measured(results), max(1, plan.left(results))
+        usual = sum(one.seconds for one in measured) / max(1, len(measured))
+        if limit_s is not None and measured and time.monotonic() - began + usual > limit_s:
             return False
-        place = f"engine {len(results.runs) + 1} of at most {plan.most_engines}"
-        left = f", {max(1, plan.most_engines - len(results.runs)) * usual / 60:.0f} min left at most" if usual else ""
-        say(f"{place}{left}: {name(pending[0])}")
+        place = f"engine {len(measured) + 1} of at most {len(measured) + left}"
+        time_left = f", {left * usual / 60:.0f} min left at most" if usual else ""
+        say(f"{place}{time_left}: {name(pending[0])}")
         done = measure(pending[0])
         failed = next((reading.failed for reading in done.readings.values() if reading.failed), None)
         if failed and pending[0] == Flags():

@@ -2,16 +2,13 @@
 
 import os
 import shlex
-import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import FrameType
 
 from huddle.errors import HuddleError
-from huddle.launch import backoff, command
+from huddle.launch import backoff, command, tuned
 from huddle.launch.prepare import Options, Prepared
 from huddle.local.files import HUDDLE
 from huddle.planner import speed
@@ -23,7 +20,6 @@ from huddle.tune.results import Results, Run
 from huddle.tune.search import Knob
 from huddle.tune.workload import Reading, Workload
 
-_STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _AROUND_S = 20  # of an engine: its stop, and the requests that warm it up
 PLAIN = "plain"
 
@@ -138,6 +134,7 @@ class Node:
             "tensor_parallel_size": request.tensor,
             "pipeline_parallel_size": request.pipeline,
             "command": shlex.join(bare.argv),
+            "digest": tuned.digest(request),
         }
 
     def argv(self, flags: Flags | None) -> list[str]:
@@ -157,6 +154,17 @@ class Node:
         return words + flags.words
 
     @property
+    def named(self) -> str:
+        """The model and the copy: several are tuned at the same time, each on GPUs of its own."""
+        copy, model = self.prepared.request.copy, self.prepared.request.served.model.name
+        return f"{model}@{copy}" if copy else model  # no model's name has an @
+
+    @property
+    def logs(self) -> Path:
+        """Where the engines' output is."""
+        return Path(self.prepared.request.workspace) / "logs" / self.named
+
+    @property
     def seconds(self) -> float | None:
         """About how long an engine takes; None without a GPU's data."""
         fit = self.prepared.fit
@@ -172,32 +180,10 @@ class Node:
         engine.settle(self.prepared)
         place = Place(request.port, request.model_path if flags is None else request.served.name)
         env = command.build(request).environment(os.environ) if flags is None else dict(os.environ)
-        log = (
-            Path(request.workspace)
-            / "logs"
-            / request.served.model.name
-            / f"{name(flags).replace(', ', '+').replace(' ', '=')}.log"
-        )
+        log = self.logs / f"{name(flags).replace(', ', '+').replace(' ', '=')}.log"
         try:
             with engine.running(self.argv(flags), env, log, place, request.ready_timeout_s):
                 readings = {str(one): engine.measure(place, self.load, one) for one in self.workloads}
         except EngineFailed as error:
             readings = {str(one): Reading(failed=str(error)) for one in self.workloads}
         return Run(flags=flags, seconds=round(time.monotonic() - began, 1), readings=readings)
-
-
-@contextmanager
-def stoppable() -> Iterator[None]:
-    """The first SIGINT, SIGTERM or SIGHUP is a KeyboardInterrupt; further ones wait until the engine is down."""
-
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        for number in _STOPS:
-            signal.signal(number, signal.SIG_IGN)
-        raise KeyboardInterrupt
-
-    old = {number: signal.signal(number, stop) for number in _STOPS}
-    try:
-        yield
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)

@@ -6,12 +6,13 @@ import signal
 import socket
 
 import pytest
+from typer.testing import CliRunner
 
 from huddle import registry
 from huddle.errors import InputError
 from huddle.launch.request import COPIES, RENDEZVOUS_PORTS
 from huddle.registry import Flags
-from huddle.tune import ports, search
+from huddle.tune import cli, ports, search
 from huddle.tune.load import Target
 from huddle.tune.results import Results
 from tests.serving.launch.world import alive
@@ -177,12 +178,15 @@ class TestDryRun:
         assert code == 0, output
         assert "then --kv-cache-dtype: fp8" in output and "then --enable-prefix-caching: false" in output
 
-    def test_engines_of_the_node_share_its_cores(self, bed):
-        """This machine has at most 512 cores: an eighth of them, halved, are not for 64 API servers."""
-        code, output = bed.tune("--dry-run", "--json", "--engines", "8").finish()
-        assert code == 0, output
-        most = max(2, (os.cpu_count() or 2) // 8 // 2)
-        assert max(json.loads(output)["flags"]["api-server-count"]) <= most
+    @pytest.mark.parametrize(("engines", "most"), [("1", 8), ("4", 4), ("8", 2)])
+    def test_engines_of_the_node_share_its_cores(self, bed, monkeypatch, engines, most):
+        monkeypatch.setattr(os, "cpu_count", lambda: 32)
+        monkeypatch.setenv("PATH", f"{bed.root / 'bin'}:{os.environ['PATH']}")
+        words = ["tiny", "--device", "cpu", "--registry", str(bed.registry), "--store", str(bed.root / "store")]
+        words += ["--workspace", str(bed.root / "workspace"), "--load", "chat", "--dry-run", "--json"]
+        done = CliRunner().invoke(cli.app, [*words, "--engines", engines])
+        assert done.exit_code == 0, done.output
+        assert json.loads(done.stdout)["flags"]["api-server-count"][-1] == most
 
     def test_in_json(self, bed):
         code, output = bed.tune("--dry-run", "--json", "--gpu", "h200", "--load", "chat", device="cuda").finish()

@@ -130,6 +130,18 @@ class TestSweep:
         assert "found, and this one has 2; --afresh measures anew and replaces it" in output
         assert "written into" not in output and bed.registry.read_text() == whole
 
+    def test_a_load_that_had_no_turn_is_left_out_with_a_sentence(self, bed):
+        bed.registry.write_text(REGISTRY.replace("max-model-len: 2048", "max-model-len: 16384"))
+        few = (*FEWEST, "--no-plain")
+        code, output = bed.tune(*few, "--load", "chat").finish()
+        assert code == 0, output
+        code, output = bed.tune(*few, "--minutes", "0").finish()
+        assert code == 0 and "Traceback" not in output, output
+        assert "the time is over after 2 engines" in output and len(bed.engines()) == 2
+        assert "nothing can be said of the load documents yet: the untold engine has not been under it" in output
+        assert "best: api-server-count 2" in output
+        assert [one.load for one in self.found(bed)] == ["chat"]
+
     def found(self, bed):
         return registry.load(bed.registry).models["tiny"].tuned
 

@@ -67,11 +67,11 @@ class Bench:
         return path
 
     def words(
-        self, model: str, *more: str, port: int = ENGINE, workspace: str = "workspace", made: bool = False
+        self, model: str, *more: str, port: int | None = ENGINE, workspace: str = "workspace", made: bool = False
     ) -> list[str]:
-        """`launch ...` as it is started; `made`: the entry is this run's own, not the shipped registry's."""
+        """`launch ...` as it is started; `port` None: the program's own; `made`: the entry is this run's own."""
         words = ["launch", model, "--store", str(self.store), "--workspace", str(self.workspace(workspace))]
-        words += ["--vllm", self.programs.vllm, "--port", str(port)]
+        words += ["--vllm", self.programs.vllm, *(["--port", str(port)] if port else [])]
         if self.small:
             words += ["--device", "cpu"]
         if made or self.small or model in {SECOND, THIRD}:

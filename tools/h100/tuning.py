@@ -54,7 +54,8 @@ def tuned(bench: Bench, _count: int) -> None:
 
 
 def _words(bench: Bench, model: str, copy: int, loads: tuple[str, ...]) -> list[str]:
-    words = ["tune", *bench.words(model)[1:], "--registry", str(_registry(bench, model)), "--vllm", _dummy(bench)]
+    words = ["tune", *bench.words(model, port=None)[1:], "--registry", str(_registry(bench, model))]
+    words += ["--vllm", _dummy(bench)]
     words += ["--copy", str(copy), "--minutes", "3" if bench.small else str(MINUTES), "--json"]
     return [*words, *(word for one in loads for word in ("--load", one)), *(_SMALL if bench.small else ())]
 

@@ -41,7 +41,7 @@ class Bed(World):
         return self.root / "models.yaml"
 
     def tune(self, *words: str, device: str = "cpu") -> Running:
-        """Start `huddle tune tiny` for a few streams."""
+        """Start `huddle tune tiny` for a few streams; it takes a port of its own."""
         line = [sys.executable, "-c", "from huddle.cli import main; main()", "tune", "tiny", "--device", device]
         line += [
             "--registry",
@@ -53,7 +53,7 @@ class Bed(World):
             "--tolerance",
             "100",
         ]
-        line += ["--workspace", str(self.root / "workspace"), "--port", str(self.port), *words]
+        line += ["--workspace", str(self.root / "workspace"), *words]
         env = {**os.environ, "PATH": f"{self.root / 'bin'}:{os.environ['PATH']}", "NOTES": str(self.notes)} | self.env
         return self._start(line, env)
 

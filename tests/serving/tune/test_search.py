@@ -1,5 +1,6 @@
 """What is measured next and what is best: with figures that follow from the flags, so the optimum is known."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,7 @@ class TestSweep:
                 "at 8 streams the p95 of the first token is 900 ms, untold 50 ms"
             ),
         }
+        assert verdict.whole and verdict.data()["warnings"] == []
         assert "  best: max-num-batched-tokens 16384, api-server-count 8: 1.56 times" in "\n".join(verdict.lines())
 
     def test_goes_on_where_it_was_interrupted(self, tmp_path):
@@ -112,6 +114,47 @@ class TestSweep:
         assert bench.started == [Flags()]
         (verdict,) = report.verdicts(self.plan, found)
         assert (verdict.best, verdict.to_untold, verdict.to_plain) == (Flags(), 1, None)
+        assert (verdict.whole, verdict.compared) == (False, False)
+        assert "  best so far: untold" in "\n".join(verdict.lines())
+        sweep.run(self.plan, found, tmp_path / "r.json", bench.measure, say=lambda _: None, limit_s=0.001)
+        found.runs.append(bench.measure(None))
+        assert not report.verdicts(self.plan, found)[0].compared, "plain is no candidate"
+        found.runs.append(bench.measure(Flags(max_num_batched_tokens=2048)))
+        (verdict,) = report.verdicts(self.plan, found)
+        assert (verdict.whole, verdict.compared) == (False, True)
+        conditions = {"gpu": "g", "vllm": "v", "tensor_parallel_size": 1, "pipeline_parallel_size": 1}
+        assert not verdict.tuned({**conditions, "digest": "0123456789ab"}, "2026-11-29").whole
+
+    def test_warns_of_what_may_change_answers_or_mislead(self, tmp_path):
+        knobs = (Knob("kv_cache_dtype", (KvCacheType.FP8,)), Knob("enable_prefix_caching", (False,)))
+        better = Bench(lambda flags: reading(100 * 2 ** len(flags.words if flags else ())))
+        plan = Plan((CHAT,), knobs, 0.1)
+        (verdict,) = report.verdicts(plan, go(tmp_path, better, plan))
+        fp8, no_cache = verdict.data()["warnings"]
+        assert fp8.startswith("an fp8 KV cache may change answers") and no_cache.startswith("prefix caching is off")
+        assert f"  {fp8}\n  {no_cache}" in "\n".join(verdict.lines())
+
+    def test_only_runs_of_the_plans_loads_count(self, tmp_path):
+        """Results of one load, then a sweep for another with little time, then one for both."""
+        found = go(tmp_path, Bench(), self.plan)
+        said, other = list[str](), Plan((DOCUMENTS,), KNOBS, 0.1)
+        bench = Bench(lambda _: reading(100, streams=DOCUMENTS.levels), (DOCUMENTS,))
+        assert other.left(found) == other.most_engines
+        assert report.verdicts(other, found) == [], "nothing is known of that load"
+        assert not sweep.run(other, found, tmp_path / "r.json", bench.measure, say=said.append, limit_s=30)
+        assert bench.started == [Flags()], "one engine in any case, so that the call was of some use"
+        assert said[0] == f"engine 1 of at most {other.most_engines}: untold"
+        assert [verdict.workload for verdict in report.verdicts(other, found)] == [DOCUMENTS]
+        assert len(other.measured(found)) == 1
+        more = Plan((CHAT, replace(CHAT, levels=(4,))), KNOBS, 0.1)
+        assert [verdict.workload for verdict in report.verdicts(more, found)] == [CHAT]
+
+    def test_the_number_of_engines_is_never_above_what_is_said(self, tmp_path):
+        """An earlier sweep tried more flags than this one may."""
+        found = go(tmp_path, Bench(), self.plan)
+        few, said = Plan((CHAT,), (Knob("max_num_seqs", (512,)),), 0.1), list[str]()
+        assert sweep.run(few, found, tmp_path / "r.json", Bench().measure, say=said.append)
+        assert said[0].startswith("engine 9 of at most 9, 1 min left at most: ")
 
     def test_two_loads_share_what_they_can_and_each_gets_its_best(self, tmp_path):
         plan = Plan((CHAT, DOCUMENTS), KNOBS, 0.1)
@@ -165,12 +208,9 @@ class TestJudgement:
     def test_what_the_launcher_chooses_is_not_tried_again(self):
         untold = {"max_num_batched_tokens": 8192, "kv_cache_dtype": KvCacheType.AUTO, "api_server_count": 4}
         found = {knob.name: knob.values for knob in search.knobs(untold, 16, ["max-num-seqs"])}
-        assert found == {
-            "max_num_batched_tokens": (2048, 4096, 16384),
-            "kv_cache_dtype": (KvCacheType.FP8,),
-            "api_server_count": (1, 2, 8),
-            "enable_prefix_caching": (True, False),
-        }
+        assert found == {"max_num_batched_tokens": (2048, 4096, 16384), "api_server_count": (1, 2, 8)}
+        asked = {knob.name: knob.values for knob in search.knobs(untold, 16, ["max-num-seqs"], search.ON_REQUEST)}
+        assert asked == {**found, "kv_cache_dtype": (KvCacheType.FP8,), "enable_prefix_caching": (True, False)}
         assert next(k.values for k in search.knobs(untold, 4) if k.name == "api_server_count") == (1, 2)
 
 

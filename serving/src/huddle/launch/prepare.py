@@ -296,14 +296,7 @@ def _tuned(options: Options, request: LaunchRequest, remarks: list[str]) -> tupl
     """The flags that a sweep found best for this engine on these GPUs; what the command line says wins."""
     if options.load is None or request.node.count > 1:  # a sweep is of one node
         return request, Flags()
-    found, said = tuned.find(
-        request.served.model,
-        options.load,
-        gpu=request.gpu,
-        vllm=request.vllm_version,
-        tensor=request.tensor,
-        pipeline=request.pipeline,
-    )
+    found, said = tuned.find(request, options.load)
     remarks += [said] if said else []
     flags = found.flags if found else Flags()
     caching = flags.enable_prefix_caching if options.prefix_caching is None else options.prefix_caching

@@ -117,6 +117,17 @@ class Flags(_Block):
             words += [f"--{'' if value else 'no-'}{name}"] if isinstance(value, bool) else [f"--{name}", str(value)]
         return words
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a person must know who uses them."""
+        fp8 = "an fp8 KV cache may change answers: try yours before you rely on it"
+        no_cache = (
+            "prefix caching is off, measured with prompts of one turn that begin alike in 128 tokens only: "
+            "conversations and long system prompts may be slower"
+        )
+        found = {fp8: self.kv_cache_dtype is KvCacheType.FP8, no_cache: self.enable_prefix_caching is False}
+        return tuple(text for text, holds in found.items() if holds)
+
     def __str__(self) -> str:
         return " ".join(self.words).removeprefix("--").replace(" --", ", ") or "untold"
 
@@ -148,6 +159,8 @@ class Tuned(_Block):
     pipeline_parallel_size: StrictInt
     date: StrictStr
     engines: StrictInt
+    whole: StrictBool  # whether the sweep was; else this is the best so far
+    digest: Annotated[StrictStr, Field(pattern=r"^[0-9a-f]{12}$")]  # of what the flags were measured beside
     flags: Flags
     measured: Measured
 

@@ -1,9 +1,11 @@
 """`huddle tune`: measure which flags serve a model fastest here, and write them into the registry."""
 
+import contextlib
 import datetime
 import json
 import os
 import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,7 +17,7 @@ from huddle.errors import ExitCode, InputError
 from huddle.launch.prepare import Options, Prepared, preflight, prepare
 from huddle.launch.request import COPIES, Device
 from huddle.registry import files
-from huddle.tune import entry, report, results, search, sweep
+from huddle.tune import entry, lock, ports, report, results, search, stops, sweep
 from huddle.tune.sweep import Node, Plan
 from huddle.tune.workload import WORKLOADS, Workload
 
@@ -32,6 +34,10 @@ def tune(
     ] = None,
     streams: Annotated[
         str | None, typer.Option(help="Numbers of streams at a time instead of the loads' own, such as 8,64.")
+    ] = None,
+    tried: Annotated[
+        list[str] | None,
+        typer.Option("--try", help=f"A flag to try, too; repeat it: {', '.join(search.ON_REQUEST)}."),
     ] = None,
     fix: Annotated[
         list[str] | None, typer.Option(help=f"A flag to leave as it is; repeat it: {', '.join(search.NAMES)}.")
@@ -67,14 +73,19 @@ def tune(
     vllm: Annotated[str, typer.Option(envvar="HUDDLE_VLLM", help="The vllm program.")] = "vllm",
     device: Annotated[Device, typer.Option(help="What the engine computes on.")] = Device.CUDA,
     gpu: Annotated[str | None, typer.Option(help="GPU type; default: as nvidia-smi reports it.")] = None,
-    port: Annotated[int, typer.Option(min=1, max=65535, help="The engines' port.")] = 5005,
+    port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65535, help="The engines' port, as for a launch; default: one that no node serves at."),
+    ] = None,
+    engines: Annotated[
+        int, typer.Option(min=1, max=COPIES, help="Engines of this node in service, which share its cores.")
+    ] = 1,
     copy: Annotated[int, typer.Option(min=0, max=COPIES - 1, help="Which GPUs of the node, as for a launch.")] = 0,
     tp: Annotated[int | None, typer.Option(min=1, help="Tensor parallel size instead of the registry's.")] = None,
     pp: Annotated[int | None, typer.Option(min=1, help="Pipeline parallel size instead of the registry's.")] = None,
 ) -> None:
     """Find the fastest flags for a model on this node's GPUs. Ctrl-C keeps what was measured; the next run goes on."""
-    if unknown := sorted({*(fix or ())} - {*search.NAMES}):
-        raise InputError(f"--fix {unknown[0]!r} must be one of {', '.join(search.NAMES)}")
+    _check_flags(fix or (), tried or ())
     known = registry.load(registry_file)
     own = workspace / "tune"
     asked = Options(
@@ -85,7 +96,7 @@ def tune(
         program=vllm,
         device=device,
         gpu=gpu,
-        port=port,
+        port=ports.reserve() - copy if port is None else port,
         copy=copy,
         tensor=tp,
         pipeline=pp,
@@ -97,45 +108,87 @@ def tune(
     request = prepared.request
     name = request.served.model.name
     node = Node(asked, prepared, _workloads(prepared, load, streams))
-    knobs = search.knobs(node.untold, os.cpu_count() or 2, fix or ())
+    knobs = search.knobs(node.untold, (os.cpu_count() or 2) // engines, fix or (), tried or ())
     plan = Plan(node.workloads, knobs, tolerance / 100, plain)
     conditions = node.conditions
-    file = results_file or own / f"{name}-{request.gpu}-vllm-{request.vllm_version}.json"
-    found = results.read(file, conditions, afresh=afresh)
+    file = results_file or own / f"{node.named}-{request.gpu}-vllm-{request.vllm_version}.json"
     if dry_run:
-        _print_plan(node, plan, found, file, as_json=as_json)
+        _print_plan(node, plan, results.read(file, conditions, afresh=afresh), file, as_json=as_json)
         return
-    entry.put(known, name, None, dry=True)  # before hours are spent
+    entry.look(known.path, name)  # before hours are spent
     above = replace(request, workspace=str(workspace))  # our own directory may not be there yet
     preflight(replace(prepared, request=above), clear_leftovers=False)
-    own.mkdir(exist_ok=True)
-    try:
-        found.write(file)
-    except OSError as error:
-        raise InputError(
-            f"{file}: cannot keep results there ({error.strerror}); --results names another file"
-        ) from None
-    try:
-        with sweep.stoppable():
-            limit_s = None if minutes is None else minutes * 60
-            whole = sweep.run(plan, found, file, node.measure, say=_log, limit_s=limit_s)
-    except KeyboardInterrupt:
-        _log(f"stopped; {len(found.runs)} engines are in {file}, and the same command goes on from there")
-        raise typer.Exit(ExitCode.FAILED) from None
-    if not whole:
-        _log(f"the time is over after {len(found.runs)} engines; the same command goes on from there")
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(lock.results(file))
+            found = results.read(file, conditions, afresh=afresh)
+            found.write(file)
+        except OSError as error:
+            raise InputError(
+                f"{file}: cannot keep results there ({error.strerror}); --results names another file"
+            ) from None
+        whole = _measure(node, plan, found, file, minutes=minutes, afresh=afresh)
     verdicts = report.verdicts(plan, found)
-    for verdict in verdicts:
-        today = datetime.datetime.now(datetime.UTC).date().isoformat()
-        entry.put(registry.load(registry_file), name, verdict.tuned(conditions, today))
+    for unjudged in (load for load in plan.workloads if load not in [verdict.workload for verdict in verdicts]):
+        _log(f"nothing can be said of the load {unjudged.load} yet: the untold engine has not been under it")
+    written = [_put(known.path, name, verdict, conditions, afresh=afresh) for verdict in verdicts]
     if as_json:
-        loads = [verdict.data() for verdict in verdicts]
+        loads = [{**verdict.data(), "written": done} for verdict, done in zip(verdicts, written, strict=True)]
         document = {"conditions": conditions, "whole": whole, "loads": loads, "results": str(file)}
         typer.echo(json.dumps({**document, "registry": str(known.path)}, indent=2))
-    else:
-        for verdict in verdicts:
-            typer.echo("\n".join(verdict.lines()))
-        typer.echo(f"written into {known.path}; `huddle launch {model}` uses it on {request.gpu} from now on")
+        return
+    launch = ["huddle", "launch", model, *(["--registry", str(known.path)] if registry_file else [])]
+    for verdict, done in zip(verdicts, written, strict=True):
+        typer.echo("\n".join(verdict.lines()))
+        if done:
+            words = shlex.join([*launch, "--load", verdict.workload.load])
+            typer.echo(f"  written into {known.path}: `{words}` uses it on {request.gpu} from now on")
+
+
+def _check_flags(fix: Sequence[str], tried: Sequence[str]) -> None:
+    """See that they are names of flags, each in one option.
+
+    Raises:
+        InputError: one is not.
+    """
+    for option, given, names in (("--fix", fix, search.NAMES), ("--try", tried, search.ON_REQUEST)):
+        if unknown := sorted({*given} - {*names}):
+            raise InputError(f"{option} {unknown[0]!r} must be one of {', '.join(names)}")
+    if both := sorted({*fix} & {*tried}):
+        raise InputError(f"--fix {both[0]} and --try {both[0]} cannot be given together")
+
+
+def _measure(
+    node: Node, plan: Plan, found: results.Results, file: Path, *, minutes: float | None, afresh: bool
+) -> bool:
+    """Go through the plan; whether it came to its end. A stop ends the program, with all results kept."""
+    again = "the same command without --afresh" if afresh else "the same command"
+    limit_s = None if minutes is None else minutes * 60
+    try:
+        with stops.stoppable():
+            whole = sweep.run(plan, found, file, node.measure, say=_log, limit_s=limit_s)
+    except KeyboardInterrupt:
+        _log(f"stopped; {len(plan.measured(found))} engines are in {file}, and {again} goes on from there")
+        raise typer.Exit(ExitCode.FAILED) from None
+    if not whole:
+        _log(f"the time is over after {len(plan.measured(found))} engines; {again} goes on from there")
+    return whole
+
+
+def _put(path: Path, name: str, verdict: report.Verdict, conditions: Mapping[str, Any], *, afresh: bool) -> bool:
+    """Write what was found into the registry; whether it is there now. Else why not is said."""
+    load = verdict.workload.load
+    if not verdict.compared:
+        _log(f"nothing is written for the load {load}: no engine with other flags than untold was measured yet")
+        return False
+    found = verdict.tuned(conditions, datetime.datetime.now(datetime.UTC).date().isoformat())
+    stands = entry.put(path, name, found, afresh=afresh)
+    if stands is found:
+        return True
+    sweep_of = f"{'a whole' if stands.whole else 'a'} sweep of {stands.engines} engines ({stands.date})"
+    this = f"this one has {found.engines}{'' if found.whole else ' so far'}"
+    _log(f"{path} keeps for the load {load} what {sweep_of} found, and {this}; --afresh measures anew and replaces it")
+    return False
 
 
 def _workloads(prepared: Prepared, asked: list[registry.Load] | None, streams: str | None) -> tuple[Workload, ...]:
@@ -167,13 +220,13 @@ def _workloads(prepared: Prepared, asked: list[registry.Load] | None, streams: s
 
 def _print_plan(node: Node, plan: Plan, found: results.Results, file: Path, *, as_json: bool) -> None:
     each = node.seconds
-    left = max(0, plan.most_engines - len(found.runs))
+    left, measured = plan.left(found), len(plan.measured(found))
     document: dict[str, Any] = {
         "conditions": node.conditions,
         "loads": [str(workload) for workload in plan.workloads],
         "flags": {knob.name.replace("_", "-"): knob.values for knob in plan.knobs},
         "engines_at_most": plan.most_engines,
-        "measured": len(found.runs),
+        "measured": measured,
         "minutes_at_most": None if each is None else round(left * each / 60, 1),
         "results": str(file),
         "plain": shlex.join(node.argv(None)) if plan.plain else None,
@@ -182,7 +235,7 @@ def _print_plan(node: Node, plan: Plan, found: results.Results, file: Path, *, a
         typer.echo(json.dumps(document, indent=2))
         return
     how_long = "how long is not known without a GPU" if each is None else f"about {left * each / 60:.0f} min at most"
-    typer.echo(f"{left} engines at most, {how_long}; {len(found.runs)} are in {file}")
+    typer.echo(f"{left} engines at most, {how_long}; {measured} are in {file}")
     for remark in node.prepared.remarks:
         typer.echo(f"# {remark}", err=True)
     typer.echo("\n".join(f"  {workload}" for workload in document["loads"]))

@@ -17,7 +17,7 @@ from huddle.errors import InputError
 from huddle.launch import processes, supervise
 from huddle.launch.prepare import Prepared, preflight
 from huddle.registry.schema import Level
-from huddle.tune import workload
+from huddle.tune import stops, workload
 from huddle.tune.load import Load, Target, text
 from huddle.tune.workload import Reading, Workload
 
@@ -64,12 +64,18 @@ def running(argv: Sequence[str], env: Mapping[str, str], log: Path, place: Place
         EngineFailed: it ended, or was not ready in time.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
+    process: psutil.Popen | None = None
     with log.open("wb") as output:
-        process = _start(argv, env, output)
         try:
+            with stops.deferred():
+                process = _start(argv, env, output)
             yield _ready(process, log, place, deadline_s)
         finally:
-            _stop(process)
+            try:
+                with stops.deferred():
+                    _stop(process)
+            finally:  # a stop that came right before it was deferred; another one cannot come
+                _stop(process)
 
 
 def measure(place: Place, load: Load, wanted: Workload) -> Reading:
@@ -131,8 +137,10 @@ def _ready(process: psutil.Popen, log: Path, place: Place, deadline_s: float) ->
     raise EngineFailed(f"not ready after {deadline_s:g} s")
 
 
-def _stop(process: psutil.Popen) -> None:
-    """The whole tree, a launcher's and plain vLLM's alike."""
+def _stop(process: psutil.Popen | None) -> None:
+    """The whole tree, a launcher's and plain vLLM's alike; nothing where it is down already."""
+    if process is None or process.poll() is not None:
+        return
     tree: list[psutil.Process] = []
     with suppress(psutil.NoSuchProcess):
         tree = process.children(recursive=True)

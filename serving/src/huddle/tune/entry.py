@@ -2,6 +2,9 @@
 
 import shutil
 import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -9,16 +12,49 @@ import yaml
 from huddle import registry
 from huddle.errors import Fault, InputError
 from huddle.registry import Registry, Tuned
+from huddle.tune import lock
 
 _KEY = "tuned"
 
 
-def put(known: Registry, name: str, found: Tuned | None, *, dry: bool = False) -> None:
-    """Write `found` into the entry of a model, in the place of one with the same conditions; `dry`: only see if it can.
+def put(file: Path, name: str, found: Tuned, *, afresh: bool = False) -> Tuned:
+    """Write `found` into the entry of a model, in the place of one with the same conditions, and return which stands.
+
+    One that more engines were measured for, or a whole sweep, stays, unless it is of other settings or `afresh`.
 
     Raises:
         InputError: the file cannot be written, or the entry is written in a way that leaves no place for it.
     """
+    with _alone(file):
+        known = registry.load(file)
+        old = next((one for one in known.models[name].tuned if _conditions(one) == _conditions(found)), None)
+        same = old is not None and old.digest == found.digest and not afresh
+        if old and same and (old.engines > found.engines or (old.whole and not found.whole)):
+            return old
+        _write(known, name, found)
+    return found
+
+
+def look(file: Path, name: str) -> None:
+    """See whether something could be written.
+
+    Raises:
+        InputError: as for `put`.
+    """
+    with _alone(file):
+        _write(registry.load(file), name, None)
+
+
+@contextmanager
+def _alone(file: Path) -> Iterator[None]:
+    try:
+        with lock.registry(file.resolve()):
+            yield
+    except OSError as error:
+        raise InputError(Fault(str(file), "", f"cannot be locked ({error.strerror})")) from None
+
+
+def _write(known: Registry, name: str, found: Tuned | None) -> None:
     path = known.path.resolve()
     model = known.models[name]
     kept = [one for one in model.tuned if found is None or _conditions(one) != _conditions(found)]
@@ -30,7 +66,7 @@ def put(known: Registry, name: str, found: Tuned | None, *, dry: bool = False) -
         try:
             if dict(registry.load(trial).models) != expected:
                 raise ValueError("its entry would come out differently")
-            if not dry:
+            if found:
                 shutil.copymode(path, trial)
                 trial.replace(path)
         finally:

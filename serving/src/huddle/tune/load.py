@@ -23,6 +23,9 @@ _HEAD_BYTES = 1024
 _ALPHABET = string.ascii_lowercase + 5 * " "
 MOST_PROCESSES = 8
 LEVEL_S = 600.0
+_REASON_S = 0.2
+"""How long a refusal may still bring its reason, which comes behind its head."""
+_MOST_OF_A_REASON = 300
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,12 @@ class _Stream(asyncio.Protocol):
         if not self._tail:
             sample.head = data[:_HEAD_BYTES]
             if data[9:12] != b"200":
-                sample.error = data[:200].decode(errors="replace")
+                asyncio.get_running_loop().call_later(_REASON_S, self._transport.close)
+                sample.error = "refused"
+        if sample.error:
+            self._tail += data[:_HEAD_BYTES]
+            sample.error = _refusal(self._tail)
+            return
         events = data.count(b"data: ")
         sample.events += events
         if sample.first and events:
@@ -120,7 +128,7 @@ class _Stream(asyncio.Protocol):
         sample.ended = time.time()
         counts = _TOKENS.findall(self._tail)
         sample.tokens = int(counts[-1]) if counts else 0
-        if not sample.error and (sample.tokens != self._target.max_tokens or not sample.first):
+        if sample.tokens != self._target.max_tokens or not sample.first:
             sample.error = f"{sample.tokens} tokens: {self._tail[-200:].decode(errors='replace')}"
         self._samples.append(sample)
         self._sample = None
@@ -129,9 +137,16 @@ class _Stream(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._sample is not None:
             self._sample.ended = time.time()
-            self._sample.error = f"connection lost after {self._sample.events} events: {exc}"
+            self._sample.error = self._sample.error or f"connection lost after {self._sample.events} events: {exc}"
             self._samples.append(self._sample)
         self.done.set_result(None)
+
+
+def _refusal(answer: bytes) -> str:
+    """The status and what is said of it, as one line."""
+    head, _, body = answer.decode(errors="replace").partition("\r\n\r\n")
+    status = head.partition("\r\n")[0].partition(" ")[2]
+    return " ".join(f"{status}: {body}".split())[:_MOST_OF_A_REASON].rstrip(": ")
 
 
 def _one_process(target: Target, connections: int, seeds: Sequence[int]) -> list[Sample]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from huddle.registry import Flags, KvCacheType, Tuned
+from huddle.registry import Flags, Tuned
 from huddle.registry.schema import Level, Measured
 from huddle.tune import search
 from huddle.tune.results import Results
@@ -20,6 +20,12 @@ class Verdict:
     best: Flags
     readings: Mapping[Flags | None, Reading]
     tolerance: float
+    whole: bool
+
+    @property
+    def compared(self) -> bool:
+        """Whether anything was tried beside what is there untold."""
+        return bool({*self.readings} - {None, Flags()})
 
     @property
     def levels(self) -> dict[str, tuple[Level, ...]]:
@@ -62,6 +68,8 @@ class Verdict:
             pipeline_parallel_size=conditions["pipeline_parallel_size"],
             date=date,
             engines=len(self.readings),
+            whole=self.whole,
+            digest=conditions["digest"],
             flags=self.best,
             measured=Measured(**self.levels),
         )
@@ -74,6 +82,8 @@ class Verdict:
             "to_untold": round(self.to_untold, 3),
             "to_plain": None if self.to_plain is None else round(self.to_plain, 3),
             "levels": {who: [level.model_dump() for level in levels] for who, levels in self.levels.items()},
+            "whole": self.whole,
+            "warnings": list(self.best.warnings),
             "left_out": self.left_out,
         }
 
@@ -86,19 +96,23 @@ class Verdict:
                 times = f"{one.ttft_p95_ms:>13,.0f}{one.token_p95_ms:>14,.1f}"
                 yield f"  {who:8}{one.streams:>8}{one.tokens_per_s:>10,.0f}{times}"
         plain = "" if self.to_plain is None else f", {self.to_plain:.2f} times plain `vllm serve`'s"
-        yield f"  best: {self.best}: {self.to_untold:.2f} times the untold tokens/s{plain}"
+        so_far = "" if self.whole else " so far"
+        yield f"  best{so_far}: {self.best}: {self.to_untold:.2f} times the untold tokens/s{plain}"
         for who, why in self.left_out.items():
             yield f"  not taken: {who}: {why}"
-        if self.best.kv_cache_dtype is KvCacheType.FP8:
-            yield "  an fp8 KV cache may change answers: try yours, or keep the model's with --fix kv-cache-dtype"
+        for warning in self.best.warnings:
+            yield f"  {warning}"
 
 
 def verdicts(plan: Plan, results: Results) -> list[Verdict]:
-    """The best so far for each load."""
+    """The best so far for each load; none for one whose untold engine is not measured yet."""
     found = []
     for workload in plan.workloads:
         readings = results.of(str(workload))
+        if Flags() not in readings:
+            continue
         runs = {flags: reading for flags, reading in readings.items() if flags is not None}
-        best, _ = search.step(plan.knobs, runs, plan.tolerance)
-        found.append(Verdict(workload, best, readings, plan.tolerance))
+        best, following = search.step(plan.knobs, runs, plan.tolerance)
+        whole = following is None and (not plan.plain or None in readings)
+        found.append(Verdict(workload, best, readings, plan.tolerance, whole))
     return found

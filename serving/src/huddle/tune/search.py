@@ -25,6 +25,8 @@ _VALUES: dict[str, tuple[Any, ...]] = {  # those first that change most, should 
     "enable_prefix_caching": (True, False),
 }
 NAMES = tuple(name.replace("_", "-") for name in _VALUES)
+ON_REQUEST = ("kv-cache-dtype", "enable-prefix-caching")
+"""Those that may change answers, or whose use prompts of one turn do not show."""
 Runs = Mapping[Flags, Reading]
 
 
@@ -36,9 +38,14 @@ class Knob:
     values: tuple[Any, ...]
 
 
-def knobs(untold: Mapping[str, Any], cores: int, left_alone: Iterable[str] = ()) -> tuple[Knob, ...]:
-    """What to try, where `untold` is what `huddle launch` chooses; `left_alone` are names as options are spelled."""
-    kept = {name.replace("-", "_") for name in left_alone}
+def knobs(
+    untold: Mapping[str, Any], cores: int, left_alone: Iterable[str] = (), asked: Iterable[str] = ()
+) -> tuple[Knob, ...]:
+    """What to try, where `untold` is what `huddle launch` chooses and an engine has `cores`.
+
+    `left_alone` and `asked` (of those on request) are names as options are spelled.
+    """
+    kept = {name.replace("-", "_") for name in {*left_alone, *ON_REQUEST} - {*asked}}
     most = max(2, cores // 2)  # API servers: the engine and the client need some cores, too
     found = []
     for name, values in _VALUES.items():

@@ -2,16 +2,13 @@
 
 import os
 import shlex
-import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import FrameType
 
 from huddle.errors import HuddleError
-from huddle.launch import backoff, command
+from huddle.launch import backoff, command, tuned
 from huddle.launch.prepare import Options, Prepared
 from huddle.local.files import HUDDLE
 from huddle.planner import speed
@@ -23,7 +20,6 @@ from huddle.tune.results import Results, Run
 from huddle.tune.search import Knob
 from huddle.tune.workload import Reading, Workload
 
-_STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _AROUND_S = 20  # of an engine: its stop, and the requests that warm it up
 PLAIN = "plain"
 
@@ -41,6 +37,15 @@ class Plan:
     def most_engines(self) -> int:
         """How many are started at most."""
         return search.most_engines(self.knobs, len(self.workloads)) + self.plain
+
+    def measured(self, results: Results) -> list[Run]:
+        """The runs that say something of one of these loads; a file of results may have others, too."""
+        loads = {str(workload) for workload in self.workloads}
+        return [run for run in results.runs if loads & {*run.readings}]
+
+    def left(self, results: Results) -> int:
+        """How many engines are still to be started at most."""
+        return max(0, self.most_engines - len(self.measured(results)))
 
     def pending(self, results: Results) -> list[Flags | None]:
         """The next engines that are known to be needed; None is the plain one."""
@@ -71,12 +76,13 @@ def run(
     """
     began = time.monotonic()
     while pending := plan.pending(results):
-        usual = sum(one.seconds for one in results.runs) / max(1, len(results.runs))
-        if limit_s is not None and results.runs and time.monotonic() - began + usual > limit_s:
+        measured, left = plan.measured(results), max(1, plan.left(results))
+        usual = sum(one.seconds for one in measured) / max(1, len(measured))
+        if limit_s is not None and measured and time.monotonic() - began + usual > limit_s:
             return False
-        place = f"engine {len(results.runs) + 1} of at most {plan.most_engines}"
-        left = f", {max(1, plan.most_engines - len(results.runs)) * usual / 60:.0f} min left at most" if usual else ""
-        say(f"{place}{left}: {name(pending[0])}")
+        place = f"engine {len(measured) + 1} of at most {len(measured) + left}"
+        time_left = f", {left * usual / 60:.0f} min left at most" if usual else ""
+        say(f"{place}{time_left}: {name(pending[0])}")
         done = measure(pending[0])
         failed = next((reading.failed for reading in done.readings.values() if reading.failed), None)
         if failed and pending[0] == Flags():
@@ -128,6 +134,7 @@ class Node:
             "tensor_parallel_size": request.tensor,
             "pipeline_parallel_size": request.pipeline,
             "command": shlex.join(bare.argv),
+            "digest": tuned.digest(request),
         }
 
     def argv(self, flags: Flags | None) -> list[str]:
@@ -147,6 +154,17 @@ class Node:
         return words + flags.words
 
     @property
+    def named(self) -> str:
+        """The model and the copy: several are tuned at the same time, each on GPUs of its own."""
+        copy, model = self.prepared.request.copy, self.prepared.request.served.model.name
+        return f"{model}@{copy}" if copy else model  # no model's name has an @
+
+    @property
+    def logs(self) -> Path:
+        """Where the engines' output is."""
+        return Path(self.prepared.request.workspace) / "logs" / self.named
+
+    @property
     def seconds(self) -> float | None:
         """About how long an engine takes; None without a GPU's data."""
         fit = self.prepared.fit
@@ -162,32 +180,10 @@ class Node:
         engine.settle(self.prepared)
         place = Place(request.port, request.model_path if flags is None else request.served.name)
         env = command.build(request).environment(os.environ) if flags is None else dict(os.environ)
-        log = (
-            Path(request.workspace)
-            / "logs"
-            / request.served.model.name
-            / f"{name(flags).replace(', ', '+').replace(' ', '=')}.log"
-        )
+        log = self.logs / f"{name(flags).replace(', ', '+').replace(' ', '=')}.log"
         try:
             with engine.running(self.argv(flags), env, log, place, request.ready_timeout_s):
                 readings = {str(one): engine.measure(place, self.load, one) for one in self.workloads}
         except EngineFailed as error:
             readings = {str(one): Reading(failed=str(error)) for one in self.workloads}
         return Run(flags=flags, seconds=round(time.monotonic() - began, 1), readings=readings)
-
-
-@contextmanager
-def stoppable() -> Iterator[None]:
-    """The first SIGINT, SIGTERM or SIGHUP is a KeyboardInterrupt; further ones wait until the engine is down."""
-
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        for number in _STOPS:
-            signal.signal(number, signal.SIG_IGN)
-        raise KeyboardInterrupt
-
-    old = {number: signal.signal(number, stop) for number in _STOPS}
-    try:
-        yield
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)

@@ -74,6 +74,8 @@ async def serve() -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     await asyncio.start_server(handle, "127.0.0.1", int(flag("--port")))
     await stopped.wait()
+    note("stopping")
+    await asyncio.sleep(float(os.environ.get("STOPS_S", "0")))
     note("stopped")
 
 

@@ -227,6 +227,7 @@ def test_what_a_sweep_found_travels_with_its_entry(tmp_path: Path, monkeypatch: 
     figures = {"streams": 8, "tokens-per-s": 100.0, "ttft-p95-ms": 20.0, "token-p95-ms": 3.0}
     conditions = {"gpu": "h200-sxm", "vllm": "0.26.0", "tensor-parallel-size": 1, "pipeline-parallel-size": 1}
     found = {"load": "chat", **conditions, "date": "2026-11-29", "engines": 12, "flags": {"max-num-seqs": 512}}
+    found |= {"whole": True, "digest": "0123456789ab"}
     tuned = registry.Tuned.model_validate({**found, "measured": {"tuned": [figures], "untold": [figures]}})
     shipped = shipped_registry.load()
     model = shipped.models[rendered.MODEL].model_copy(update={"tuned": (tuned,)})

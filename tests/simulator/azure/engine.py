@@ -16,6 +16,7 @@ from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc, status_pb2
 from simulator.azure.cloud.subscription import Cloud
 from simulator.azure.state.store import State
 from simulator.plugin.values import from_wire, reveal, to_wire
+from tools.deadlines import scaled
 
 LOCATION = "eastus"
 
@@ -81,7 +82,7 @@ class Azure:
     @contextmanager
     def under_way(self, name: str, call: Callable[..., Any], *arguments: Any) -> Iterator[None]:
         """Run a call slowly in a thread; the body runs while that operation is in flight."""
-        self.set_faults({"faults": [{"kind": "slow", "delay_s": 0.5, "match": {"name": name}}]})
+        self.set_faults({"faults": [{"kind": "slow", "delay_s": scaled(1), "match": {"name": name}}]})
         with ThreadPoolExecutor(1) as pool:
             future = pool.submit(call, *arguments)
             while not self.state.running():

@@ -1,6 +1,7 @@
 """What test_helper_process.py has done in the process beside."""
 
 import os
+import signal
 import time
 from typing import Any
 
@@ -23,3 +24,8 @@ def doze(seconds: float, _body: bytes) -> tuple[Any, bytes]:
     print("this is in no answer")  # noqa: T201 - what some library may do
     time.sleep(seconds)
     return time.monotonic(), b""
+
+
+def die(_body: bytes) -> tuple[Any, bytes]:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return None, b""

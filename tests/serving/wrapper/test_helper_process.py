@@ -23,7 +23,7 @@ from infra.engine.versions import ROOT
 from tests.serving.wrapper import helper_work
 from tests.serving.wrapper.conftest import Wrapper
 from tests.serving.wrapper.fake_engine import Received, Reply
-from tests.serving.wrapper.helper_work import doze, fail, refuse, reverse
+from tests.serving.wrapper.helper_work import die, doze, fail, refuse, reverse
 from tools.deadlines import scaled
 
 pytestmark = pytest.mark.anyio
@@ -67,7 +67,7 @@ async def test_a_fault_says_where_and_quotes_nothing(helper: HelperProcess) -> N
 
 async def test_one_piece_of_work_at_a_time_also_when_who_asked_leaves(helper: HelperProcess) -> None:
     await helper.run(doze, 0.0, body=b"")
-    left = asyncio.create_task(helper.run(doze, 0.3, body=b""))
+    left = asyncio.create_task(helper.run(doze, 1.0, body=b""))
     await asyncio.sleep(0.05)
     left.cancel()
     begun = time.monotonic()
@@ -75,13 +75,21 @@ async def test_one_piece_of_work_at_a_time_also_when_who_asked_leaves(helper: He
     assert ended - begun > 0.2
 
 
-async def test_one_that_was_killed_fails_one_request_and_comes_again(helper: HelperProcess) -> None:
+async def test_the_work_of_one_that_was_killed_is_done_by_another(helper: HelperProcess) -> None:
     (pid, _), _ = await helper.run(reverse, "x", body=b"")
-    under_way = asyncio.create_task(helper.run(doze, 60.0, body=b""))
+    under_way = asyncio.create_task(helper.run(doze, 0.5, body=b""))
     await asyncio.sleep(0.1)
     os.kill(pid, signal.SIGKILL)
-    with pytest.raises(HelperError):
-        await under_way
+    await under_way
+    (again, _), _ = await helper.run(reverse, "x", body=b"")
+    assert again != pid
+
+
+async def test_work_that_kills_two_fails_and_the_next_is_done(helper: HelperProcess) -> None:
+    (pid, _), _ = await helper.run(reverse, "x", body=b"")
+    with pytest.raises(HelperError) as failed:
+        await helper.run(die, body=b"")
+    assert failed.value.at.startswith("IncompleteReadError ")
     (again, _), _ = await helper.run(reverse, "x", body=b"")
     assert again != pid
 

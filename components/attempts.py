@@ -10,7 +10,8 @@ from enum import UNIQUE, StrEnum, verify
 from pulumi_azure_native import compute
 
 FIRST = 1
-_FAILED = frozenset({"Canceled", "Failed", "TimedOut"})
+SUCCEEDED = "Succeeded"
+FAILED = frozenset({"Canceled", "Failed", "TimedOut"})
 """States that end without success, of a script (`executionState`) and of a resource (`provisioningState`)."""
 _NOT_THERE = re.compile(r"\b404\b|NotFound\b")
 """What the provider says of a command whose group, VM or self does not exist."""
@@ -34,7 +35,7 @@ class LastRun:
     @property
     def failed(self) -> bool:
         """Whether it must run again. One that still runs has not failed: to ask for the same is to wait for its end."""
-        return bool(self.states & _FAILED)
+        return bool(self.states & FAILED)
 
 
 def number(last: LastRun | None) -> int:

@@ -47,6 +47,11 @@ _APPLY_TIMEOUTS = pulumi.CustomTimeouts(create="100m", update="100m", delete="20
 _PART_TIMEOUTS = pulumi.CustomTimeouts(create="30m", update="30m", delete="20m")
 
 
+def command_name(name: str) -> str:
+    """What Azure calls one of a node's run commands."""
+    return f"huddle-{name}"
+
+
 @dataclass(frozen=True)
 class Scripts:
     """`prepare` brings the bundle and all that it needs while the old one serves; `apply` switches to it.
@@ -287,7 +292,7 @@ class GpuNode(pulumi.ComponentResource):
         see the new VM's own id in a tag instead and update the command, which is a PUT and so creates it. That is why
         the VM's name is plain text here: an output in the path would be a third, worse way, deletion first.
         """
-        args, command = self._args, f"huddle-{name}"
+        args, command = self._args, command_name(name)
         last = attempts.last_run(args.scope.names.resource_group, args.node.name, command)
         if last is not None:
             self._known.add(name)

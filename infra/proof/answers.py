@@ -9,7 +9,8 @@ from enum import UNIQUE, StrEnum, verify
 
 from cloud_init.bundle.node_facts import DEADLINES_S
 from cloud_init.huddle_apply.machine.vm_agent import PERIOD_S
-from components.attempts import Parameter
+from components.attempts import SUCCEEDED, Parameter
+from components.gpu_node import APPLY, PREPARE, command_name
 from infra.operations import leaks
 from infra.operations.arm_subscription import Locked
 from infra.proof import assumptions
@@ -18,7 +19,7 @@ from plan.azure.model import AzurePlan
 from plan.azure_facts import VM_SIZES
 
 SMALLEST_H100 = "Standard_NC40ads_H100_v5"
-PREPARE_COMMAND, APPLY_COMMAND = "huddle-prepare", "huddle-apply"
+PREPARE_COMMAND, APPLY_COMMAND = command_name(PREPARE), command_name(APPLY)
 WEB = "microsoft.web"
 _CREDENTIALS = re.compile(r"\bcredentials (done|failed) in ([\d.]+) s")
 _PERIOD = re.compile(r"^agent period: (\d*)$", re.MULTILINE)
@@ -155,9 +156,9 @@ def _cpu_engine(plan: AzurePlan, seen: Evidence) -> Judged:
         raise NotReadError("this stack has GPUs")
     apply = known(seen.commands).get(APPLY_COMMAND)
     state = str(_view(apply).get("executionState") or "") if apply else ""
-    if state not in ("Succeeded", "Failed"):
+    if state not in (SUCCEEDED, "Failed"):
         return Verdict.NOT_TOLD, f"{APPLY_COMMAND} is {state or 'not there'}"
-    return _either(state == "Succeeded", f"{APPLY_COMMAND} has {state.lower()}")
+    return _either(state == SUCCEEDED, f"{APPLY_COMMAND} has {state.lower()}")
 
 
 def _web(plan: AzurePlan, seen: Evidence) -> Judged:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from components.attempts import Parameter
+from components.attempts import FAILED, SUCCEEDED, Parameter
 from infra.operations import api_versions
 from infra.operations.arm import Arm, ArmError
 from infra.proof.evidence import Body, Run, Trial, properties
@@ -19,7 +19,7 @@ SCRIPT = Path(__file__).with_name("ask-node.sh")
 PAUSE_S, DEADLINE_S = 5.0, 900.0
 """An agent that was never told otherwise looks every 300 s."""
 _SCRIPT_S = 120
-_ENDED = frozenset({"Succeeded", "Failed", "Canceled", "TimedOut"})
+_ENDED = FAILED | {SUCCEEDED}
 
 
 def run(

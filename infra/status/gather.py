@@ -16,8 +16,6 @@ from infra.status.seen import LastApply, Seen, SeenNode
 from plan.azure.model import AzurePlan
 from plan.vocabulary import Delivery
 
-APPLY_COMMAND = f"huddle-{gpu_node.APPLY}"
-
 
 def seen(arm: Arm, plan: AzurePlan, subscription: str) -> Seen:
     """Ask for nodes, pools and alarms. What is not there is an answer; of alarms, a refusal is one as well.
@@ -71,7 +69,9 @@ def _node(arm: Arm, plan: AzurePlan, vm_id: str, name: str) -> SeenNode:
 
 def _apply(arm: Arm, vm_id: str) -> LastApply | None:
     try:
-        command = arm.get(f"{vm_id}/runCommands/{APPLY_COMMAND}", api_versions.COMPUTE, expand="instanceView")
+        command = arm.get(
+            f"{vm_id}/runCommands/{gpu_node.command_name(gpu_node.APPLY)}", api_versions.COMPUTE, expand="instanceView"
+        )
     except NotThereError:
         return None
     properties = _properties(command)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import UNIQUE, StrEnum, verify
 from urllib.parse import urlsplit
 
+from components.attempts import FAILED, SUCCEEDED
 from infra.operations import power
 from infra.operations.arm_alerts import Firing
 from infra.status.seen import LastApply, Seen, SeenNode
@@ -14,10 +15,8 @@ from plan.azure.gateway_model import BackendPlan
 from plan.azure.model import AzurePlan
 from plan.vocabulary import Delivery
 
-SUCCEEDED = "Succeeded"
 _CHANGING = frozenset({"Creating", "Updating", "Deleting"})
 _UNDER_WAY = frozenset({"Creating", "Pending", "Running", "Updating"})
-_ENDED_BADLY = frozenset({"Canceled", "Failed", "TimedOut"})
 
 
 @verify(UNIQUE)
@@ -155,7 +154,7 @@ def _readiness(plan: AzurePlan, seen: SeenNode) -> Readiness:
         return Readiness.SERVING
     if apply.state in _UNDER_WAY:
         return Readiness.APPLYING
-    if apply.state not in _ENDED_BADLY:
+    if apply.state not in FAILED:
         return Readiness.NOT_TOLD
     return Readiness.ROLLED_BACK if apply.told.get("state") == Readiness.ROLLED_BACK.value else Readiness.FAILED
 
@@ -173,9 +172,9 @@ def _bundle(apply: LastApply | None, readiness: Readiness) -> str | None:
 def _of_vm(plan: AzurePlan, seen: SeenNode) -> list[str]:
     if not seen.provisioning:
         return [f"{seen.name} has no VM; run `make up STACK={plan.stack}`"]
-    found = []
     if seen.provisioning in _CHANGING:
         return [f"the VM of {seen.name} is being changed ({seen.provisioning}); ask again when that has ended"]
+    found = []
     if seen.provisioning != SUCCEEDED:
         found.append(f"the VM of {seen.name} is provisioned as {seen.provisioning}; run `make up STACK={plan.stack}`")
     if seen.power == power.STARTING:
@@ -215,7 +214,7 @@ def _roll(nodes: Sequence[SeenNode]) -> Roll | None:
 
 def _result(turns: Sequence[Turn], nodes: int) -> Result:
     states = {turn.apply.state for turn in turns}
-    if states & _ENDED_BADLY:
+    if states & FAILED:
         return Result.FAILED
     if states & _UNDER_WAY:
         return Result.RUNNING

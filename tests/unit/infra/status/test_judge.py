@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from components.attempts import SUCCEEDED
 from infra.operations import power
-from infra.status.judge import SUCCEEDED, judge
+from infra.status.judge import judge
 from infra.status.seen import LastApply, Seen, SeenNode
 from plan.azure.model import AzurePlan
 from tests.unit.builders import plan

@@ -55,6 +55,7 @@ def with_engines(plan: P, registry: Registry, file: str, sizes: Mapping[str, Har
         except InputError as error:  # such as a model without a shape
             faults += error.faults
             continue
+        engine = _engine(base, fit, registry.models[base])
         if not fit.fits:
             *others, last = fit.refusals
             reasons = [*others, last + _size_that_holds(registry.models[base], sizes)]
@@ -68,9 +69,9 @@ def with_engines(plan: P, registry: Registry, file: str, sizes: Mapping[str, Har
                     f"allowed here: {Topology.REPLICAS}",
                 )
             )
-        elif reason := _idle_or_missing(fit, registry.models[base], allow_idle=plan.allow_idle_gpus):
+        elif reason := _idle_or_missing(engine, fit.hardware.total, allow_idle=plan.allow_idle_gpus):
             faults.append(Fault(file, f"serving.models.{base}", reason))
-        engines.append(_engine(base, fit, registry.models[base]))
+        engines.append(engine)
     if faults:
         raise InputError(*faults)
     return replace(plan, serving=replace(plan.serving, engines=tuple(engines)))
@@ -80,15 +81,15 @@ def _engine(base: str, fit: FitResult, model: Model) -> EnginePlan:
     """Engines fill a node. One that holds copies of its own, or spans nodes, is the only one there."""
     layout = fit.layout
     alone = fit.hardware.nodes > 1 or copies.spreads_itself(model.extra_args)
-    return EnginePlan(
+    engine = EnginePlan(
         base,
         layout.tensor,
         layout.pipeline,
         copies=1 if alone else layout.replicas,
         data_parallel=copies.data_parallel(model.extra_args),
-        idle_gpus=max(fit.hardware.total - _gpus_used(fit, model), 0),
         cold_start_s=round(speed.start_s(fit.shape, layout, cold=True)),
     )
+    return replace(engine, idle_gpus=max(fit.hardware.total - engine.gpus_of_one * engine.replicas, 0))
 
 
 def _size_that_holds(model: Model, sizes: Mapping[str, Hardware]) -> str:
@@ -101,30 +102,24 @@ def _size_that_holds(model: Model, sizes: Mapping[str, Hardware]) -> str:
     return "; no size holds it on one node" if sizes else ""
 
 
-def _gpus_used(fit: FitResult, model: Model) -> int:
-    spread = copies.spreads_itself(model.extra_args)
-    return fit.layout.world * (copies.data_parallel(model.extra_args) if spread else fit.layout.replicas)
-
-
-def _idle_or_missing(fit: FitResult, model: Model, *, allow_idle: bool) -> str | None:
+def _idle_or_missing(engine: EnginePlan, here: int, *, allow_idle: bool) -> str | None:
     """Layouts of the planner fill a node; an entry with data parallel of its own says how many GPUs it takes."""
-    used, here = _gpus_used(fit, model), fit.hardware.total
+    used = engine.gpus_of_one * engine.replicas
     if used == here or (used < here and allow_idle):
         return None
     idle = f", and {here - used} would be idle" if used < here else ""
     allow = ", or set nodes.allow_idle_gpus: true" if used < here else ""
     return (
         f"takes {used} GPUs by --data-parallel-size of its registry entry's extra_args, the node has {here}{idle}; "
-        f"make it {here // fit.layout.world}, or leave it out: an engine for each GPU is the default{allow}"
+        f"make it {here // engine.gpus_of_one}, or leave it out: an engine for each GPU is the default{allow}"
     )
 
 
 def described(engine: EnginePlan) -> str:
     """What runs on each node of a base model, in a few words: which GPUs are used, and which are not."""
-    each = engine.tensor_parallel * engine.pipeline_parallel
     many = f"{engine.copies} engines" if engine.copies > 1 else "one engine"
     many += f" with {engine.data_parallel} copies" if engine.data_parallel > 1 else ""
-    split = f" (TP {engine.tensor_parallel} × PP {engine.pipeline_parallel})" if each > 1 else ""
+    split = f" (TP {engine.tensor_parallel} × PP {engine.pipeline_parallel})" if engine.gpus_of_one > 1 else ""
     idle = f", {engine.idle_gpus} idle" if engine.idle_gpus else ""
     return f"{engine.base}: {many}{split}{idle}"
 

@@ -104,6 +104,11 @@ class EnginePlan:
     cold_start_s: int | None = None
 
     @property
+    def gpus_of_one(self) -> int:
+        """GPUs that hold one copy of the model."""
+        return self.tensor_parallel * self.pipeline_parallel
+
+    @property
     def replicas(self) -> int:
         """Copies of the model on each node, whoever holds them."""
         return self.copies * self.data_parallel
@@ -134,6 +139,11 @@ class ServingPlan:
         """How many engines of a base model each of its nodes has."""
         engine = self.engine(base)
         return engine.copies if engine else 1
+
+    def replicas(self, base: str) -> int:
+        """How many copies of a base model each of its nodes has."""
+        engine = self.engine(base)
+        return engine.replicas if engine else 1
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from cloud_init import disks
 from cloud_init.bundle import firewall, prompts, shipped_registry
-from cloud_init.bundle.services import JUPYTER_TOKEN, Unit, serves
+from cloud_init.bundle.services import JUPYTER_TOKEN, Unit, engines, serves
 from huddle import versions
 from huddle.wrapper.routes import EngineRoute
 from plan.model import FleetPlan, NodePlan
@@ -84,7 +84,7 @@ def node(plan: FleetPlan, one: NodePlan, services: Sequence[dict[str, Any]]) -> 
             },
             "wrapper": f"http://{one.address}:{plan.serving.wrapper_port}",
             "answers": _answers(plan, one) if serves(plan, one) else [],
-            "engines": plan.serving.copies(one.model) if serves(plan, one) else 0,
+            "engines": list(engines(plan, one)),
         },
         "rejoin_s": plan.rejoin_s,
         "deadlines_s": dict(DEADLINES_S),

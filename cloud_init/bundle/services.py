@@ -56,6 +56,11 @@ def serves(plan: FleetPlan, node: NodePlan) -> bool:
     return plan.serving.topology is Topology.REPLICAS or node.role is Role.HEAD
 
 
+def engines(plan: FleetPlan, node: NodePlan) -> tuple[str, ...]:
+    """The units of a node's engines, one for each copy; none where another node has the engine."""
+    return tuple(map(Unit.VLLM.of, range(plan.serving.copies(node.model)))) if serves(plan, node) else ()
+
+
 def services(plan: FleetPlan, node: NodePlan, code: Mapping[Unit, tuple[str, ...]]) -> tuple[NodeService, ...]:
     """A node's services in start order. `code`: the bundle's paths of each program's source files."""
     return tuple(_services(plan, node, code))
@@ -75,9 +80,7 @@ def _services(plan: FleetPlan, node: NodePlan, code: Mapping[Unit, tuple[str, ..
     )
     yield NodeService(Unit.MODELS, restart_on=(_unit_file(Unit.MODELS), f"{own}/model.json"), reads_model=True)
     if serves(plan, node):
-        copies = range(plan.serving.copies(node.model))
-        engines = tuple(Unit.VLLM.of(copy) for copy in copies)
-        for engine in engines:
+        for engine in engines(plan, node):
             yield NodeService(
                 engine,
                 restart_on=(
@@ -96,9 +99,9 @@ def _services(plan: FleetPlan, node: NodePlan, code: Mapping[Unit, tuple[str, ..
             reload_on=(f"{own}/wrapper.yaml", "prompts/"),
             credentials=(Secret.BACKEND_KEY.key,),
             # So that an update of the engine drains the wrapper first, while there is still an engine behind it.
-            follows=engines,
+            follows=engines(plan, node),
         )
-        for copy in copies:
+        for copy in range(plan.serving.copies(node.model)):
             yield NodeService(Unit.PROBE.of(copy), restart_on=(_unit_file(Unit.PROBE), libraries, *code[Unit.PROBE]))
     if plan.jupyter.enabled and node.role is Role.HEAD:
         yield NodeService(

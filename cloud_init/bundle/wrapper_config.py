@@ -10,7 +10,7 @@ from huddle.probe import verdict
 from huddle.wrapper.config import LimitsConfig
 from huddle.wrapper.routes import EngineRoute
 from plan.model import FleetPlan, NodePlan
-from plan.ports import WRAPPER_METRICS_PORT
+from plan.ports import WRAPPER_METRICS_PORT, engine_ports
 from plan.vocabulary import Segment
 
 CURRENT = "/opt/huddle/current"
@@ -22,13 +22,14 @@ RELOADABLE = ("models", "products", "gateway_addresses")
 def wrapper_config(plan: FleetPlan, node: NodePlan) -> dict[str, Any]:
     """The configuration of one node's wrapper. The gateway enforces the products' limits; the key is a credential."""
     here = {served.name: served for served in plan.serving.models if node.number in served.nodes}
-    copies = range(plan.serving.copies(node.model))
+    copies = plan.serving.copies(node.model)
+    first, last = engine_ports(plan.serving.vllm_port, copies)
     return {
         "listen": f"{node.address}:{plan.serving.wrapper_port}",
         "metrics_listen": f"127.0.0.1:{WRAPPER_METRICS_PORT}",
-        "upstream": _one_or_all([f"http://127.0.0.1:{plan.serving.vllm_port + copy}" for copy in copies]),
-        "probe_verdict_file": _one_or_all([str(verdict.path_of(copy)) for copy in copies]),
-        **_limits(len(copies)),
+        "upstream": _one_or_all([f"http://127.0.0.1:{port}" for port in range(first, last + 1)]),
+        "probe_verdict_file": _one_or_all([str(verdict.path_of(copy)) for copy in range(copies)]),
+        **_limits(plan.serving.replicas(node.model)),
         # A node that goes rests at the gateway for as long as it waits itself before the next one leaves.
         **({"timeouts": {"restart_s": plan.rejoin_s}} if plan.rejoin_s else {}),
         "gateway_addresses": [str(plan.callers[Segment.GATEWAY])],
@@ -54,12 +55,12 @@ def _one_or_all(values: list[str]) -> str | list[str]:
     return values[0] if len(values) == 1 else values
 
 
-def _limits(copies: int) -> dict[str, dict[str, int]]:
-    """The wrapper's own are for one engine: several have room for more at the same time."""
-    if copies == 1:
+def _limits(replicas: int) -> dict[str, dict[str, int]]:
+    """The wrapper's own are for one copy of a model: several have room for more at the same time."""
+    if replicas == 1:
         return {}
     each = LimitsConfig()
-    concurrency = copies * each.concurrency
+    concurrency = replicas * each.concurrency
     return {"limits": {"concurrency": concurrency, "connections": max(each.connections, 2 * concurrency)}}
 
 

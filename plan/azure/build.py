@@ -18,7 +18,7 @@ from plan.azure_network import AddressPlan, PrivateLink, plan_addresses, private
 from plan.build_service import base_models, serving_plan
 from plan.model import Hardware, NodePlan
 from plan.placement import Placement
-from plan.ports import node_flows
+from plan.ports import engines_of_a_node, node_flows
 from plan.rules import azure as rules
 from plan.settings.azure import AutoShutdown, AzureSettings
 from plan.vocabulary import BastionSku, Delivery, DiskSku, ManagedTag, ModelStoreKind, Role, Segment
@@ -68,7 +68,7 @@ def build(settings: AzureSettings, *, project: str, stack: str, bases: Mapping[s
         node_flows(
             settings.serving,
             settings.jupyter,
-            engines=rules.engines_of_a_node(settings),
+            engines=engines_of_a_node(settings.serving.topology, size.gpus),
             clients=(Segment.GATEWAY,),
             operators=tuple(_operators(settings)),
         )

@@ -38,7 +38,7 @@ def check(settings: AzureSettings, bases: Mapping[str, str], file: str) -> None:
     Raises:
         InputError: with one fault for each broken rule.
     """
-    service.check(RULES, settings, Known(bases, settings.nodes.numbers, engines_of_a_node(settings)), file)
+    service.check(RULES, settings, Known(bases, settings.nodes.numbers, _engines(settings)), file)
 
 
 def _addresses(settings: AzureSettings, _: Known) -> Findings:
@@ -78,7 +78,7 @@ def _private_dns(settings: AzureSettings, _: Known) -> Findings:
             )
 
 
-def engines_of_a_node(settings: AzureSettings) -> int:
+def _engines(settings: AzureSettings) -> int:
     """How many engines a node of this size has at most; a size that is not known has one."""
     size = VM_SIZES.get(settings.nodes.size)
     return ports.engines_of_a_node(settings.serving.topology, size.gpus if size else 0)

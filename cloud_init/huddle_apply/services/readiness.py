@@ -116,15 +116,15 @@ def _problem(
         problem = _answer_problem(paths, expects["wrapper"], answer)
         if problem is not None:
             return problem, None
-    engines = expects.get("engines", 1)
-    if engines <= 1:
+    engines = expects.get("engines", ())  # (a bundle of before, to go back to, names none)
+    if len(engines) <= 1:
         return None, None
     # One engine is enough for an answer. Each must have shown a token to its probe, and be in the wrapper's eyes, too.
-    for copy in range(engines):
+    for copy, unit in enumerate(engines):
         objection = _verdict_objection(paths.verdict(copy))
         if objection is not None:
-            return f"engine {copy} of {engines} does not serve: {objection}", f"huddle-vllm@{copy}.service"
-    return _unseen_engines(expects["wrapper"], engines), None
+            return f"{unit} does not serve: {objection}", unit
+    return _unseen_engines(expects["wrapper"], len(engines)), None
 
 
 def _verdict_objection(file: Path) -> str | None:

@@ -16,7 +16,6 @@ from huddle.errors import Fault, InputError
 from infra.reports import cost
 from infra.reports.usage.bill import Bill, Capacity, Rate, TokenUse, base_of, rate_of, settle
 from plan.azure.model import AzurePlan
-from plan.model import NodePlan
 from plan.vocabulary import Topology
 
 NODES = "Nodes"
@@ -51,16 +50,11 @@ def capacity(plan: AzurePlan, hours: float, file: str) -> Capacity:
     part = hours / cost.HOURS_PER_MONTH
     platform = sum(item.usd_per_month or 0.0 for item in estimate.items if item is not nodes)
     return Capacity(
-        engines=sum(_replicas(plan, node) for node in plan.nodes if serves(plan, node)),
+        engines=sum(plan.serving.replicas(node.model) for node in plan.nodes if serves(plan, node)),
         hours=hours,
         gpu_cents=round(nodes.usd_per_month * part * 100),
         platform_cents=round(platform * part * 100),
     )
-
-
-def _replicas(plan: AzurePlan, node: NodePlan) -> int:
-    engine = plan.serving.engine(node.model)
-    return engine.replicas if engine else 1
 
 
 def rates(plan: AzurePlan) -> dict[str, Rate]:

@@ -193,7 +193,7 @@ def test_a_node_serves_with_one_of_its_engines_and_says_so(
 ) -> None:
     path = sources.current / "nodes" / NODE / "node.json"
     facts = json.loads(path.read_text(encoding="utf-8"))
-    facts["expects"]["engines"] = 2
+    facts["expects"]["engines"] = ["huddle-vllm@0.service", "huddle-vllm@1.service"]
     path.write_text(json.dumps(facts), encoding="utf-8")
     ledger.finish(State.SERVING, BUNDLE)
     verdict.write(sources.verdicts(0), verdict="healthy", ready=True, reason="tokens come", restarts=0)

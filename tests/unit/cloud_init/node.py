@@ -98,13 +98,13 @@ class Delivered:
     pieces: tuple[Piece, ...] = ()
 
 
-def deliver(port: int, *, replace: Mapping[str, bytes] | None = None, **facts: Any) -> Delivered:
-    """The dev bundle for this machine's host name. `facts` change node.json; `replace` changes files.
+def deliver(port: int, *, kind: str = "dev", replace: Mapping[str, bytes] | None = None, **facts: Any) -> Delivered:
+    """The bundle of a kind of plan for this machine's host name. `facts` change node.json; `replace` changes files.
 
     No gateway is in front, so nobody waits until it sends requests again (`rejoin_s`).
     """
     host = socket.gethostname()
-    files = {path.replace(BUILT_FOR, host): content for path, content in built("dev").files.items()}
+    files = {path.replace(BUILT_FOR, host): content for path, content in built(kind).files.items()}
     node = json.loads(files[f"nodes/{host}/node.json"])
     node["node"], node["deadlines_s"], node["rejoin_s"] = host, DEADLINES_S, 0
     node["expects"] = {**node["expects"], "wrapper": f"http://127.0.0.1:{port}", **facts.pop("expects", {})}
@@ -317,5 +317,5 @@ def engine_changed(port: int, **facts: Any) -> Delivered:
     return deliver(port, services=services, **facts)
 
 
-def services_of(port: int) -> list[dict[str, Any]]:
-    return json.loads(deliver(port).files[f"nodes/{socket.gethostname()}/node.json"])["services"]
+def services_of(port: int, kind: str = "dev") -> list[dict[str, Any]]:
+    return json.loads(deliver(port, kind=kind).files[f"nodes/{socket.gethostname()}/node.json"])["services"]

@@ -332,3 +332,10 @@ def test_the_summary_shows_who_uses_the_gpus() -> None:
     assert of(nodes=eight) == "llama-3.2-3b: 8 engines"
     large = {"models": {"llama-3.1-70b": {}}}
     assert of(nodes=eight, serving=large) == "llama-3.1-70b: 2 engines (TP 4 × PP 1)"
+
+
+def test_the_picture_shows_each_engine_of_a_node() -> None:
+    eight = {"size": "Standard_ND96isr_H100_v5", "count": 1, "quota_vcpus": 96}
+    drawn = picture.render(program.plan_of(stack_values.settings(nodes=eight), "dev"))
+    assert "8 x llama-3.2-3b" in drawn
+    assert "1 x llama" not in picture.render(load_plan("dev"))

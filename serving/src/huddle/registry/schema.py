@@ -94,6 +94,10 @@ class Load(StrEnum):
     DOCUMENTS = "documents"
 
 
+Sequences = Annotated[StrictInt, _whole_number(1, 65536)]
+BatchedTokens = Annotated[StrictInt, _whole_number(16, 16_777_216)]
+
+
 class _Block(BaseModel):
     """A part of an entry that `huddle tune` writes."""
 
@@ -103,10 +107,10 @@ class _Block(BaseModel):
 class Flags(_Block):
     """What `huddle tune` may choose; what is left out is as `huddle launch` chooses it untold."""
 
-    max_num_batched_tokens: Annotated[StrictInt, _whole_number(16, 16_777_216)] | None = None
+    max_num_batched_tokens: BatchedTokens | None = None
     kv_cache_dtype: KvCacheType | None = None
     api_server_count: Annotated[StrictInt, _whole_number(1, 64)] | None = None
-    max_num_seqs: Annotated[StrictInt, _whole_number(1, 65536)] | None = None
+    max_num_seqs: Sequences | None = None
     enable_prefix_caching: StrictBool | None = None
 
     @property
@@ -198,8 +202,8 @@ class ModelSpec(Entry):
             description="a number above 0 and at most 0.98 (CUDA graphs and the context come on top of it)",
         ),
     ] = 0.9
-    max_num_seqs: Annotated[StrictInt, _whole_number(1, 65536)] | None = None
-    max_num_batched_tokens: Annotated[StrictInt, _whole_number(16, 16_777_216)] | None = None
+    max_num_seqs: Sequences | None = None
+    max_num_batched_tokens: BatchedTokens | None = None
     max_model_len: Annotated[StrictInt, _whole_number(16, 16_777_216)] | None = None
     kv_cache_dtype: KvCacheType | None = None
     enable_prefix_caching: Annotated[StrictBool, Field(description="true or false")] | None = None

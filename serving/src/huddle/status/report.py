@@ -40,7 +40,7 @@ def gather(sources: Sources) -> dict[str, Any]:
     expects = node.get("expects", {})
     answers = expects.get("answers")
     # Only an empty list says that there is none; where the facts cannot be read, the probe has to show one.
-    engines = 0 if answers == [] else expects.get("engines", 1)
+    engines = 0 if answers == [] else len(expects.get("engines", ["of a bundle before"]))
     return {
         **applied,
         "engines": engines,

@@ -21,7 +21,7 @@ from gateway_policies.entities import NODE_CANNOT_SERVE
 from huddle import registry
 from huddle.headers import BACKEND_KEY_HEADER, PROMPT_HASH_HEADER
 from huddle.launch.cli import app as launch
-from huddle.probe import verdict
+from huddle.probe import ladder, verdict
 from huddle.wrapper.config import WrapperConfig
 from huddle.wrapper.routes import EngineRoute, Route
 from plan.vocabulary import Segment, Topology
@@ -251,13 +251,16 @@ def test_each_gpu_of_a_node_has_an_engine_a_probe_and_a_place_behind_the_wrapper
     rows = {row["unit"]: row for row in node["services"]}
     assert list(rows) == [Unit.FIREWALL, Unit.RAY, Unit.MODELS, *engines, Unit.WRAPPER, *probes]
     assert rows[Unit.WRAPPER]["follows"] == engines
-    assert node["expects"]["engines"] == 2
+    assert node["expects"]["engines"] == engines == [ladder.unit_of(copy) for copy in (0, 1)], "as its probe ends it"
     assert config["upstream"] == ["http://127.0.0.1:5005", "http://127.0.0.1:5006"]
     assert config["probe_verdict_file"] == [f"/run/huddle-probe/{copy}/verdict.json" for copy in (0, 1)]
     assert config["limits"] == {"concurrency": 2048, "connections": 4096}
-    assert node_json("dev", HEAD)["expects"]["engines"] == 1
-    assert node_json("distributed", HEAD)["expects"]["engines"] == 1
-    assert node_json("distributed", WORKER)["expects"]["engines"] == 0
+    for kind, host, own in (
+        ("dev", HEAD, engines[:1]),
+        ("distributed", HEAD, engines[:1]),
+        ("distributed", WORKER, []),
+    ):
+        assert node_json(kind, host)["expects"]["engines"] == own
 
 
 @pytest.mark.parametrize("copy", [0, 1])

@@ -14,6 +14,7 @@ import yaml
 from cloud_init import bundle, templating
 from cloud_init import user_data as render
 from cloud_init.bundle.services import Unit
+from huddle.probe import ladder
 from huddle.wrapper import open_files
 from huddle.wrapper.config import TimeoutsConfig, WrapperConfig
 from plan.vocabulary import Topology
@@ -222,6 +223,17 @@ def test_no_service_takes_shared_memory_from_another() -> None:
     assert setting(Unit.WRAPPER, "DynamicUser") == "yes"
     for unit in (Unit.RAY, Unit.VLLM, Unit.MODELS):
         assert setting(unit, "User") == "huddle"
+
+
+def test_the_probe_finds_its_engines_processes() -> None:
+    """systemd would give instances of a template a slice of their own."""
+    assert setting(Unit.VLLM, "Slice") == ladder.CGROUPS.name
+
+
+def test_at_a_shutdown_the_wrapper_drains_before_its_engines_go() -> None:
+    """systemd stops in the reverse of the order of starts."""
+    assert Unit.WRAPPER in setting(Unit.VLLM, "Before").split()
+    assert Unit.VLLM.replace("@", "@%i") in setting(Unit.PROBE, "After").split()
 
 
 def test_the_probe_is_the_engines_own_user_and_reaches_this_machine_only() -> None:

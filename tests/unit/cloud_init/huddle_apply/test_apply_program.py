@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from cloud_init.huddle_apply import main as program
-from huddle.probe import verdict
 from tests.unit.cloud_init.node import (
     ALL,
     MOUNTS,
@@ -351,63 +350,6 @@ def test_no_secret_is_said_or_kept_in_the_open(node: FakeNode, capfd: pytest.Cap
         assert "canary" not in text_
     assert node.paths.state.stat().st_mode & 0o777 == 0o600
     assert node.paths.credentials.stat().st_mode & 0o777 == 0o700
-
-
-def of_two_engines(port: int, print_: str = "one") -> Delivered:
-    """A node with two GPUs: a second engine and its probe."""
-    rows = services_of(port)
-    for row in [row for row in rows if row["unit"] in (VLLM, PROBE)]:
-        rows.insert(rows.index(row) + 1, {**row, "unit": row["unit"].replace("@0", "@1")})
-    engines = [row["unit"] for row in rows if row["unit"].startswith("huddle-vllm@")]
-    for row in rows:
-        if row["unit"] in engines:
-            row["restart"] = print_
-        if row["unit"] == WRAPPER:
-            row["follows"] = engines
-    return deliver(port, services=rows, expects={"engines": 2})
-
-
-def verdicts(node: FakeNode, *reasons: str | None) -> None:
-    """What the probes of a node's engines say; None: that all is well."""
-    for copy, reason in enumerate(reasons):
-        path = node.paths.verdict(copy)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        verdict.write(path, verdict="x", ready=reason is None, reason=reason or "tokens come", restarts=0)
-
-
-def test_engines_of_one_node_stop_together_after_the_wrapper(node: FakeNode) -> None:
-    node.set("engines", "2")
-    verdicts(node, None, None)
-    assert apply(node, of_two_engines(node.port)) == 0
-    node.calls()
-    assert apply(node, of_two_engines(node.port, "another")) == 0
-    second = VLLM.replace("@0", "@1")
-    assert node.calls("stop") == [f"systemctl stop {WRAPPER}", f"systemctl stop {second} {VLLM}"]
-    assert node.status()["restarted"] == [VLLM, second, WRAPPER]
-
-
-@pytest.mark.parametrize(
-    ("reasons", "seen", "sentence", "log"),
-    [
-        ((None, "no token"), 2, "engine 1 of 2 does not serve: no token", "huddle-vllm@1.service"),
-        ((None,), 2, "engine 1 of 2 does not serve: its probe has not spoken", "huddle-vllm@1.service"),
-        ((None, None), 1, "1 of 2 engines answer", WRAPPER),
-    ],
-)
-def test_a_node_is_ready_when_each_of_its_engines_is(
-    node: FakeNode,
-    capfd: pytest.CaptureFixture[str],
-    reasons: tuple[str | None, ...],
-    seen: int,
-    sentence: str,
-    log: str,
-) -> None:
-    """The wrapper answers with one of them."""
-    node.set("engines", str(seen))
-    verdicts(node, *reasons)
-    assert apply(node, of_two_engines(node.port)) == 1
-    assert node.status()["reason"].startswith(f"not ready after 1 s: {sentence}")
-    assert f"the log of {log}" in capfd.readouterr().err
 
 
 def test_the_engine_of_an_earlier_name_gives_way(node: FakeNode) -> None:
